@@ -1,0 +1,198 @@
+"""Small arithmetic and logic expressions over names: grid constraints (`where`) and size conditions (`if`).
+
+The language is a subset of Python's: names, literals, `+ - *`, `// %` by a positive literal, comparisons (chains
+included), `and`, `or`, `not` and parentheses. It is read once, never executed as code.
+"""
+
+from __future__ import annotations
+
+import _ast as ast
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from tunegen.errors import ExpressionError
+
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+MAX_LENGTH = 500
+MAX_SIZE_BITS = 48
+"""A size is below 2**48: more than any address space holds, and little enough that size conditions stay narrow."""
+MAX_CONDITION_BITS = 512
+"""Native code tests conditions exactly up to this width: products of ten sizes."""
+
+
+class Expression:
+    """One expression that was read and checked. Equal texts are equal expressions."""
+
+    __slots__ = ("names", "text", "tree")
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        """Reads `text`, in which just `names` may occur.
+
+        Raises `ExpressionError` that names the unknown name or the construct that is not allowed.
+        """
+        self.text = " ".join(text.split())
+        if len(text) > MAX_LENGTH:
+            raise ExpressionError(f"an expression has at most {MAX_LENGTH} characters, this one {len(text)}")
+        try:
+            # the builtin half of `ast`: importing the other takes longer than reading all expressions of a library
+            tree: Any = compile(self.text, "<expression>", "eval", ast.PyCF_ONLY_AST)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ExpressionError(f"{text!r} is no expression") from None
+        self.tree: ast.expr = tree.body
+        _check(self.tree, self.text, names)
+        self.names = tuple(sorted(compile(tree, "<expression>", "eval").co_names))
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """The value for these values of the names. Raises `ExpressionError` when their types do not go together."""
+        try:
+            return _evaluate(self.tree, values)
+        except (TypeError, ArithmeticError) as error:
+            raise ExpressionError(f"{self.text!r}: {error}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+
+def _check(node: ast.expr, text: str, names: Collection[str]) -> None:
+    match node:
+        case ast.Name(id=name):
+            if name not in names:
+                raise ExpressionError(f"unknown name {name!r} in {text!r}; known are {', '.join(names)}")
+        case ast.Constant(value=value):
+            if not isinstance(value, bool | int | float | str):
+                raise ExpressionError(f"{value!r} in {text!r}: allowed are numbers, strings, True and False")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            if isinstance(op, ast.FloorDiv | ast.Mod) and not _positive_literal(right):
+                raise ExpressionError(f"{text!r}: the divisor of // and % is a positive whole number")
+            _check(left, text, names)
+            _check(right, text, names)
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand):
+            _check(operand, text, names)
+        case ast.BoolOp(values=values):
+            for part in values:
+                _check(part, text, names)
+        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARE for op in ops):
+            for part in (left, *comparators):
+                _check(part, text, names)
+        case _:
+            from ast import unparse
+
+            raise ExpressionError(f"{unparse(node)!r} in {text!r} is not allowed: use names, numbers, "
+                                  "+ - * // %, comparisons, and, or, not")  # fmt: skip
+
+
+def _positive_literal(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 0
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return values[name]
+        case ast.Constant(value=value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARITHMETIC[type(op)](_evaluate(left, values), _evaluate(right, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _evaluate(operand, values)
+        case ast.UnaryOp(operand=operand):
+            return -_evaluate(operand, values)
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all(_evaluate(part, values) for part in parts)
+        case ast.BoolOp(values=parts):
+            return any(_evaluate(part, values) for part in parts)
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            operands = [_evaluate(part, values) for part in (left, *comparators)]
+            return all(_COMPARE[type(op)](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False))
+    raise AssertionError(node)
+
+
+class SizeCondition(Expression):
+    """A condition on sizes: whole numbers only, and true or false as a whole, so native code can test it too."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        super().__init__(text, names)
+        if not _logical(self.tree):
+            raise ExpressionError(f"{text!r} is no condition: compare something, as in 'M <= 2'")
+        bits = max(map(magnitude_bits, _compared(self.tree)))
+        if bits >= MAX_CONDITION_BITS:
+            raise ExpressionError(
+                f"{text!r} needs numbers of {bits} bits; allowed are {MAX_CONDITION_BITS}: multiply fewer sizes"
+            )
+
+    def __call__(self, values: Mapping[str, int]) -> bool:
+        return bool(super().__call__(values))
+
+
+def _logical(node: ast.expr) -> bool:
+    match node:
+        case ast.BoolOp(values=values):
+            return all(map(_logical, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _logical(operand)
+        case ast.Compare(left=left, comparators=comparators):
+            return all(map(_integral, (left, *comparators)))
+    return False
+
+
+def _integral(node: ast.expr) -> bool:
+    match node:
+        case ast.Name():
+            return True
+        case ast.Constant(value=value):
+            return type(value) is int and abs(value) < 1 << 62
+        case ast.BinOp(left=left, right=right):
+            return _integral(left) and _integral(right)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _integral(operand)
+    return False
+
+
+def _compared(node: ast.expr) -> Iterator[ast.expr]:
+    """The numbers that a condition compares."""
+    match node:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _compared(value)
+        case ast.UnaryOp(operand=operand):
+            yield from _compared(operand)
+        case ast.Compare(left=left, comparators=comparators):
+            yield from (left, *comparators)
+
+
+def magnitude_bits(node: ast.expr) -> int:
+    """A bound: the magnitude of a number over sizes, and of every value on the way to it, is below 2**bits."""
+    match node:
+        case ast.Name():
+            return MAX_SIZE_BITS
+        case ast.Constant(value=int(value)):
+            return value.bit_length()
+        case ast.UnaryOp(operand=operand):
+            return magnitude_bits(operand)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = magnitude_bits(left), magnitude_bits(right)
+            return a + b if isinstance(op, ast.Mult) else max(a, b) + 1
+    raise AssertionError(node)

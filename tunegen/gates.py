@@ -1,0 +1,114 @@
+"""Gates: how close to the reference an answer must be. Dtype-aware, and exact about NaN, Inf and signed zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tunegen.signature import ElementType
+
+Array = NDArray[Any]
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """The worst element of an output that is not within the gate."""
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    bound: str
+
+
+BOUND_FACTOR = 8.0
+"""How far an error may be above the typical one of a sum."""
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """One gate. `value` is in ULP for `ulp`, a factor for `bound`; `size` is the symbol of the reduction length."""
+
+    kind: Literal["bitwise", "ulp", "bound"]
+    value: float = 0.0
+    size: str = ""
+
+    def __str__(self) -> str:
+        factor = "" if self.value == BOUND_FACTOR else f", {self.value!r}"
+        bound = f"bound({self.size!r}{factor})"
+        return {"bitwise": "bitwise()", "ulp": f"ulp({self.value!r})", "bound": bound}[self.kind]
+
+    def oracle_dtype(self, element_type: ElementType) -> np.dtype[Any]:
+        """In which precision the reference runs: the next higher one, or the same for a bitwise gate."""
+        if self.kind == "bitwise":
+            return element_type.dtype
+        return np.dtype(np.float64 if element_type.name == "f32" else np.longdouble)
+
+    def check(self, got: Array, expected: Array, sizes: Mapping[str, int]) -> Mismatch | None:
+        """The worst element of `got` outside the gate, or None.
+
+        `expected` has the oracle's precision. NaN matches NaN, an infinity matches the same infinity, and a value that
+        rounds to an infinity may be the largest finite number when that is within the bound.
+        """
+        with np.errstate(all="ignore"):
+            excess, limit = self._excess(got, expected, sizes)
+        if not (excess > 0).any():
+            return None
+        at = np.unravel_index(int(np.argmax(excess)), got.shape)
+        index = tuple(int(i) for i in at)
+        text = f"{self} = {float(limit[at]):.3g}" if self.kind != "bitwise" else str(self)
+        return Mismatch(index, float(got[at]), float(expected[at]), text)
+
+    def _excess(self, got: Array, expected: Array, sizes: Mapping[str, int]) -> tuple[Array, Array]:
+        """By how much each element is outside (0 and less: it is within), and what each may be off."""
+        rounded = expected.astype(got.dtype)
+        if self.kind == "bitwise":
+            wrong = (got != rounded) | (np.signbit(got) != np.signbit(rounded))
+            wrong &= ~(np.isnan(got) & np.isnan(rounded))
+            return wrong.astype(np.float64), np.zeros(got.shape)
+        limit = self._limit(rounded, expected, sizes)
+        error = np.abs(got.astype(expected.dtype) - expected)
+        same = (np.isnan(got) & np.isnan(expected)) | (got == rounded)
+        near = np.isinf(got) & np.isfinite(expected) & (np.sign(got) == np.sign(expected))
+        near &= np.abs(expected) >= np.finfo(got.dtype).max - limit
+        finite = np.where(np.isfinite(got) & ~np.isnan(expected), error / limit - 1, np.inf)
+        return np.where(same | near, 0.0, finite), limit
+
+    def _limit(self, rounded: Array, expected: Array, sizes: Mapping[str, int]) -> Array:
+        info = np.finfo(rounded.dtype)
+        if self.kind == "ulp":
+            magnitude = np.nan_to_num(np.abs(rounded), nan=0.0, posinf=info.max)
+            finite = np.clip(magnitude, info.smallest_subnormal, info.max)
+            below = np.nextafter(finite, np.asarray(0, finite.dtype))
+            spacing = np.where(finite >= info.max, finite - below, np.spacing(finite))
+            return np.asarray(self.value * spacing.astype(expected.dtype))
+        magnitude = np.nan_to_num(np.minimum(np.abs(expected), info.max), nan=0.0)
+        scale = np.maximum(magnitude, _rms(magnitude[np.isfinite(rounded)])) * np.sqrt(max(sizes[self.size], 16))
+        return np.asarray(np.maximum(self.value * info.epsneg * scale, info.smallest_normal))
+
+
+def _rms(magnitude: Array) -> Any:
+    """Root mean square, scaled first so that no square overflows."""
+    top = magnitude.max(initial=0)
+    return top * np.sqrt(np.mean(np.square(magnitude / top))) if top else top
+
+
+def bitwise() -> Gate:
+    """Every bit as in the reference at the same precision (any NaN is equal to any NaN)."""
+    return Gate("bitwise")
+
+
+def ulp(n: float) -> Gate:
+    """At most `n` units in the last place from the exact result."""
+    return Gate("ulp", float(n))
+
+
+def bound(size: str, factor: float = BOUND_FACTOR) -> Gate:
+    """For a reduction of length `size`: `factor * u * sqrt(max(size, 16)) * max(|expected|, rms(expected))`.
+
+    u is the unit roundoff. Rounding errors of a sum of n terms of random sign grow as u * sqrt(n) times the size of the
+    partial sums, which the root mean square of the result stands for; eight times that leaves room for the worst of
+    some millions of elements, and none for a wrong answer.
+    """
+    return Gate("bound", float(factor), size)

@@ -1,0 +1,23 @@
+"""The log of this package, logger "tunegen": costs no import of `logging` until there is something to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "tunegen"
+
+
+def info(text: str, *values: Any) -> None:
+    """Logs at INFO."""
+    _log("info", text, values)
+
+
+def warning(text: str, *values: Any) -> None:
+    """Logs at WARNING."""
+    _log("warning", text, values)
+
+
+def _log(level: str, text: str, values: tuple[Any, ...]) -> None:
+    import logging
+
+    getattr(logging.getLogger(NAME), level)(text, *values, stacklevel=3)
