@@ -1,0 +1,1 @@
+"""Choosing: manifests as documents and as files, and the pure function that picks a stamp."""

@@ -1,0 +1,243 @@
+"""Who wins: one pure function from a kernel, a box and sources to a stamp.
+
+Nothing here reads a file, an environment variable or a clock: manifests were read, and making a variant is a function
+among the sources. So every tier and every state of an entry can be tried without a disk or a compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from tunegen.box import Box, differences
+from tunegen.choosing.document import Entry, Invalid, Manifest
+from tunegen.grid import REFERENCE, Row
+from tunegen.making.spec import Spec, digest_of
+from tunegen.requires import parse_requires
+from tunegen.signature import ElementType
+
+State = Literal[
+    "ok", "missing", "unknown", "ineligible", "declined", "failed", "stale", "foreign", "invalid", "unverified"
+]
+USABLE: tuple[State, ...] = ("ok", "unverified")
+FALLBACK = "fallback"
+NO_ENTRY = "no manifest entry"
+TUNED_SOURCES = ("pin", "manifest", "published")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Whether a suggestion can be used, and why not."""
+
+    state: State
+    reason: str = ""
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """One place to look: a manifest, or one `suffix` for every kernel. `state` and `note` are those of an empty one."""
+
+    name: str
+    source: str
+    manifest: Manifest | None = None
+    suffix: str = ""
+    path: str = ""
+    note: str = ""
+    state: State = "missing"
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """All that a choice depends on besides the kernel and the box.
+
+    `tiers` go from the highest to the one above the fallback chain. `make` makes a variant of the kernel and says what
+    came of it. `llvm` is the version of the compiler, `namesakes` are the scopes with a kernel of this name.
+    """
+
+    tiers: Sequence[Tier]
+    make: Callable[[Row], Outcome]
+    llvm: str
+    namesakes: tuple[str, ...] = ()
+
+
+class Consulted(msgspec.Struct, frozen=True):
+    """One suggestion that was looked at: from which tier, for which suffix, and what became of it."""
+
+    tier: str
+    source: str
+    suffix: str
+    state: State
+    reason: str
+    path: str
+    evidence: dict[str, Any] = {}
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is what runs."""
+        return self.state in USABLE
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What a regime runs. `emitted` is None for a conditional regime that passes its sizes on to the next one.
+
+    `asked`, `state` and `reason` are those of the entry that runs; if no entry of a tuned tier does, those of the first
+    that should have.
+    """
+
+    condition: str
+    asked: str
+    emitted: str | None
+    source: str
+    state: State
+    reason: str
+    path: str
+    consulted: tuple[Consulted, ...]
+
+    @property
+    def tuned(self) -> bool:
+        """Whether this came from a choice made on this box."""
+        return self.source in TUNED_SOURCES and self.state in USABLE
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """The choices of one kernel and element type, one per regime; the last is unconditional."""
+
+    choices: tuple[Choice, ...]
+
+    @property
+    def default(self) -> Choice:
+        """The unconditional choice."""
+        return self.choices[-1]
+
+
+def resolve(spec: Spec, element_type: ElementType, box: Box, sources: Sources) -> Stamp:
+    """Picks a variant per regime: the first usable suggestion, tier by tier. Never raises for data."""
+    regimes = spec.fallback.regimes
+    return Stamp(tuple(_choose(spec, element_type, box, sources, i) for i in range(len(regimes))))
+
+
+def consult(spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int) -> list[Consulted]:
+    """What every tier says, also below the one that wins; of the fallback chain, up to the first that can run."""
+    found = []
+    for suggestion in _suggestions(spec, element_type, box, sources, regime):
+        found.append(suggestion)
+        if suggestion.tier == FALLBACK and suggestion.usable:
+            break
+    return found
+
+
+def unstamped(stamp: Stamp, reason: str) -> Stamp:
+    """A stamp that could not be put in place: the reference runs, and every regime says why."""
+    return Stamp(
+        tuple(
+            msgspec.structs.replace(choice, emitted=REFERENCE, source=REFERENCE, state="failed", reason=reason)
+            for choice in stamp.choices
+        )
+    )
+
+
+def _choose(spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int) -> Choice:
+    consulted = []
+    for found in _suggestions(spec, element_type, box, sources, regime):
+        consulted.append(found)
+        if found.usable:
+            break
+    chosen = next((c for c in consulted if c.usable), None)
+    wanted = [c for c in consulted if c.source in TUNED_SOURCES and c.state != "missing"]
+    asked = next((c for c in wanted if c.usable), wanted[0] if wanted else None) or _missing(consulted)
+    condition = spec.fallback.regimes[regime]
+    emitted, source = (chosen.suffix, chosen.source) if chosen is not None else (None, "fallback")
+    return Choice(condition, asked.suffix, emitted, source, asked.state, asked.reason, asked.path, tuple(consulted))
+
+
+def _missing(consulted: Sequence[Consulted]) -> Consulted:
+    """What stands for the entry when no tuned tier has one: why there is none."""
+    reasons = dict.fromkeys(c.reason for c in consulted if c.state == "missing" and c.reason)
+    policy = next((c.reason for c in consulted if c.source == REFERENCE and c.tier != FALLBACK), "")
+    return Consulted("", "", "", "missing", policy or "; ".join(reasons) or NO_ENTRY, "")
+
+
+def _suggestions(spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int) -> Iterator[Consulted]:
+    for tier in sources.tiers:
+        yield from _from_tier(tier, spec, element_type, box, sources, regime)
+    for suffix in spec.fallback.chain(regime):
+        outcome = _usable(spec, suffix, box, sources)
+        source = "fallback" if suffix != REFERENCE else REFERENCE
+        yield Consulted(FALLBACK, source, suffix, outcome.state, outcome.reason, "")
+
+
+def _from_tier(
+    tier: Tier, spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int
+) -> Iterator[Consulted]:
+    def consulted(suffix: str, state: State, reason: str, evidence: dict[str, Any] | None = None) -> Consulted:
+        return Consulted(tier.name, tier.source, suffix, state, reason, tier.path, evidence or {})
+
+    manifest = tier.manifest
+    if tier.suffix:
+        outcome = _usable(spec, tier.suffix, box, sources)
+        yield consulted(tier.suffix, outcome.state, outcome.reason or tier.note)
+        return
+    if manifest is None or manifest.status == "not_found":
+        yield consulted("", tier.state, tier.note)
+        return
+    if manifest.status != "loaded":
+        yield consulted("", "invalid", f"the manifest is {manifest.status}: {manifest.problem}")
+        return
+    condition = spec.fallback.regimes[regime]
+    entries = manifest.entries(spec.scope, spec.name, spec.key(element_type), sources.namesakes)
+    for entry in entries:
+        if isinstance(entry, Invalid):
+            yield consulted("", "invalid", entry.reason)
+            continue
+        winner = entry.winner(condition)
+        if winner is None:
+            yield consulted("", "missing", f"no winner for {condition or 'other sizes'} in its entry")
+            continue
+        outcome = _judge(entry, winner.winner, manifest, spec, box, sources)
+        yield consulted(winner.winner, outcome.state, outcome.reason, winner.evidence)
+    if not entries:
+        yield consulted("", "missing", tier.note)
+
+
+def _judge(entry: Entry, suffix: str, manifest: Manifest, spec: Spec, box: Box, sources: Sources) -> Outcome:
+    """Whether an entry of a manifest can be used for this kernel, here and now."""
+    if manifest.box is not None and (unlike := differences(manifest.box, box)):
+        return Outcome("foreign", "; ".join(map(str, unlike)))
+    if entry.digest:
+        rows = [spec.grid.find(regime.winner) for regime in entry.regimes]
+        perms = [row.perm if row is not None else {} for row in rows]
+        templates = {name: spec.templates.digest(name) for name in entry.templates}
+        if stale := _changed(entry, spec.parts(perms, templates, sources.llvm), templates):
+            known = suffix == REFERENCE or spec.grid.find(suffix) is not None
+            return Outcome("stale", stale) if known else Outcome("unknown", f"{suffix!r} is no row of the grid")
+    outcome = _usable(spec, suffix, box, sources)
+    if outcome.state == "ok" and not entry.digest:
+        return Outcome("unverified", "written by hand, without a digest")
+    return outcome
+
+
+def _changed(entry: Entry, parts: dict[str, str], templates: dict[str, str]) -> str:
+    """What changed since an entry was written; "" when nothing did."""
+    if digest_of(parts) == entry.digest:
+        return ""
+    changed = []
+    for name, now in parts.items():
+        then = entry.parts.get(name, "nothing")
+        if name == "templates":
+            edited = [file for file, digest in templates.items() if entry.templates.get(file) != digest]
+            changed += [f"template {file} changed" for file in edited]
+        elif then != now:
+            plain = name in ("abi", "llvm", "gate")
+            changed.append(f"{name} changed" + (f" from {then} to {now}" if plain else ""))
+    return ", ".join(changed) or "the digest does not match what the entry says of itself"
+
+
+def _usable(spec: Spec, suffix: str, box: Box, sources: Sources) -> Outcome:
+    """Whether a suffix can run here: a row of the grid, eligible, and made without complaint."""
+    if suffix == REFERENCE:
+        return Outcome("ok")
+    row = spec.grid.find(suffix)
+    if row is None:
+        return Outcome("unknown", f"{suffix!r} is no row of the grid")
+    if missing := parse_requires(row.requires).missing(box.feature_set):
+        return Outcome("ineligible", f"{suffix} requires {missing}, which this box does not have")
+    return sources.make(row)
