@@ -1,0 +1,1 @@
+"""The public floor: decorators, scopes, the kernel object, policy and status."""

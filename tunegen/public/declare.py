@@ -1,0 +1,241 @@
+"""The decorators. They only mark; `tune`, outermost, closes the bracket, validates everything and builds the kernel."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+from tunegen.cases import Case, Inputs
+from tunegen.cases import problem as case_problem
+from tunegen.errors import DeclarationError, ExpressionError
+from tunegen.expressions import Expression
+from tunegen.fallback import Fallback, parse_fallback
+from tunegen.gates import Gate
+from tunegen.grid import REFERENCE, Grid, Perm, Product, Value
+from tunegen.making.spec import Function, Spec
+from tunegen.public.kernel import Kernel
+from tunegen.public.scope import Scope, enclosing
+from tunegen.requires import parse_requires
+from tunegen.signature import Signature, read_signature
+
+MARKS = "__tunegen_marks__"
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """A mark: a sibling function that is stamped with the same perm."""
+
+    fn: Any
+    gen: str | None
+    define: dict[str, Value] = {}
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What `tune` was given."""
+
+    gen: str | None
+    gate: Gate
+    cases: tuple[Case, ...]
+    fallback: str = REFERENCE
+    inputs: Inputs | None = None
+    define: dict[str, Value] = {}
+    inplace: bool = False
+
+
+def tune(
+    *,
+    gen: str | None = None,
+    gate: Gate,
+    cases: Iterable[Case] = (),
+    fallback: str = REFERENCE,
+    inputs: Inputs | None = None,
+    define: Mapping[str, Value] | None = None,
+    inplace: bool = False,
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Closes the declaration of a kernel: turns the marked reference function into a `Kernel`.
+
+    `gen` is the template that generates a variant, `gate` how close to the reference it must be, `cases` the sizes it
+    is tuned for, `fallback` the chain that an untuned box runs ("mr1_nr64 if M <= 2; mr6_nr16; reference"), `inputs`
+    makes the inputs of gate and race, `define` holds fixed options for the template, `inplace` allows one array as
+    input and output of an elementwise kernel. The kernel belongs to the scope of the nearest enclosing package.
+
+    Raises `DeclarationError` that names the kernel, the row and the value.
+    """
+    options = Options(gen, gate, tuple(cases), fallback, inputs, dict(define or {}), inplace)
+    return closing(None, options, sys._getframe(1).f_locals)
+
+
+def closing(scope: Scope | None, options: Options, names: Mapping[str, Any]) -> Callable[[Callable[..., None]], Kernel]:
+    """What `tune` returns. Without a scope, a kernel belongs to that of its nearest enclosing package.
+
+    `names` are those under which annotations written as text find what is local where the kernel is declared.
+    """
+    return lambda fn: _close(fn, scope, options, names)
+
+
+def tune_perm(*, suffix: str = "", requires: str = "", **values: Value) -> Callable[[Any], Any]:
+    """One row of the grid. `suffix` overrides its name; `requires` asks for CPU features."""
+    return _mark(lambda kernel: Perm(values, suffix, requires))
+
+
+def tune_grid(*, where: str | None = None, requires: str = "", **axes: Iterable[Value]) -> Callable[[Any], Any]:
+    """A Cartesian product of rows, of which `where` admits some: `where="mr * nr <= 128"`."""
+    values = {name: tuple(axis) for name, axis in axes.items()}
+
+    def product(kernel: str) -> Product:
+        try:
+            expression = Expression(where, tuple(values)) if where is not None else None
+        except ExpressionError as error:
+            raise DeclarationError(kernel, f"row {values}: where: {error}") from None
+        return Product(values, expression, requires)
+
+    return _mark(product)
+
+
+def tune_companion(
+    *, fn: Callable[..., None] | str, gen: str | None = None, define: Mapping[str, Value] | None = None
+) -> Callable[[Any], Any]:
+    """A function of the same module, declared earlier, that always gets the same perm as the kernel."""
+    return _mark(lambda kernel: Companion(fn, gen, dict(define or {})))
+
+
+def _mark(make: Callable[[str], Perm | Product | Companion]) -> Callable[[Any], Any]:
+    def decorate(fn: Any) -> Any:
+        if isinstance(fn, Kernel):
+            raise DeclarationError(fn.name, f"{make(fn.name)} stands above `tune`, which closes the declaration")
+        if not isinstance(fn, FunctionType):
+            raise DeclarationError(repr(fn), "a kernel is a plain function")
+        setattr(fn, MARKS, [make(fn.__name__), *getattr(fn, MARKS, ())])
+        return fn
+
+    return decorate
+
+
+def _close(fn: Any, scope: Scope | None, options: Options, names: Mapping[str, Any]) -> Kernel:
+    if not isinstance(fn, FunctionType):
+        raise DeclarationError(repr(fn), "a kernel is a plain function, closed by `tune` once")
+    scope = scope or enclosing(fn.__module__)
+    kernel = Kernel(_spec(fn, scope, options, names))
+    scope.add(kernel)
+    fn.__globals__.update(kernel.companions)
+    return kernel
+
+
+def _spec(fn: FunctionType, scope: Scope, options: Options, names: Mapping[str, Any]) -> Spec:
+    name = fn.__name__
+    marks = getattr(fn, MARKS, [])
+    rows = tuple(mark for mark in marks if isinstance(mark, Perm | Product))
+    if not options.gen:
+        raise DeclarationError(name, 'no generator: tune(gen="name.ll.j2")')
+    if not rows:
+        raise DeclarationError(name, "no rows: add tune_perm or tune_grid below tune")
+    grid = Grid(rows)
+    suffixes = _check_grid(name, grid)
+    signature = read_signature(fn, name, names, inplace=options.inplace)
+    fallback = _fallback(name, options.fallback, suffixes, signature)
+    _check_options(name, options, signature)
+    companions = _companions(fn, [mark for mark in marks if isinstance(mark, Companion)], fallback, names)
+    functions = (Function(name, options.gen, fn, signature, options.define), *companions)
+    for function in functions:
+        _check_function(name, function, scope)
+    return Spec(
+        scope.name, fn.__module__, functions[0], grid, fallback, options.gate, options.cases, scope.templates,
+        options.inputs, companions,
+    )  # fmt: skip
+
+
+def _check_grid(name: str, grid: Grid) -> set[str]:
+    """The suffixes of all rows, each of which is in order."""
+    for part in grid.parts:
+        for axis, value in _points(part):
+            if not _is_value(value):
+                raise DeclarationError(name, f"row {part.values}: {axis}={value!r}: {VALUES}")
+        try:
+            parse_requires(part.requires)
+        except ExpressionError as error:
+            raise DeclarationError(name, f"row {part.values}: {error}") from None
+    suffixes: set[str] = set()
+    for sentence in grid.check(suffixes):
+        raise DeclarationError(name, sentence)
+    return suffixes
+
+
+VALUES = "a value is a bool, an int, a finite float or a str"
+
+
+def _is_value(value: object) -> bool:
+    return type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+
+
+def _points(part: Perm | Product) -> list[tuple[str, object]]:
+    if isinstance(part, Perm):
+        return list(part.values.items())
+    return [(axis, value) for axis, values in part.values.items() for value in values]
+
+
+def _fallback(name: str, text: str, suffixes: set[str], signature: Signature) -> Fallback:
+    try:
+        return parse_fallback(text, suffixes, signature.sizes)
+    except ExpressionError as error:
+        raise DeclarationError(name, str(error)) from None
+
+
+def _check_options(name: str, options: Options, signature: Signature) -> None:
+    if options.gate.size and options.gate.size not in signature.sizes:
+        raise DeclarationError(name, f"gate {options.gate}: the sizes are {', '.join(signature.sizes)}")
+    for case in options.cases:
+        if sentence := case_problem(case, signature):
+            raise DeclarationError(name, sentence)
+    names = [case.name for case in options.cases]
+    if len(set(names)) != len(names):
+        raise DeclarationError(name, f"two cases have one name: {', '.join(names)}")
+
+
+def _check_function(kernel: str, function: Function, scope: Scope) -> None:
+    label = "" if function.name == kernel else f"companion {function.name!r}: "
+    for key, value in function.define.items():
+        if not _is_value(value):
+            raise DeclarationError(kernel, f"{label}define {key}={value!r}: {VALUES}")
+    if not scope.templates.exists(function.gen):
+        raise DeclarationError(kernel, f"{label}the generator {function.gen!r} is not in {scope.templates.folder}")
+
+
+def _companions(
+    fn: FunctionType, marks: list[Companion], fallback: Fallback, names: Mapping[str, Any]
+) -> tuple[Function, ...]:
+    found: dict[str, Function] = {}
+    for mark in marks:
+        companion = _companion(fn, mark, names)
+        if companion.name in found:
+            raise DeclarationError(fn.__name__, f"companion {companion.name!r} is listed twice")
+        for condition in fallback.conditions:
+            if unknown := [size for size in condition.names if size not in companion.signature.sizes]:
+                problem = f"knows no size {unknown[0]}, on which {condition.text!r} of the fallback depends"
+                raise DeclarationError(fn.__name__, f"companion {companion.name!r} {problem}")
+        found[companion.name] = companion
+    return tuple(found.values())
+
+
+def _companion(fn: FunctionType, mark: Companion, names: Mapping[str, Any]) -> Function:
+    kernel = fn.__name__
+    sibling = fn.__globals__.get(mark.fn) if isinstance(mark.fn, str) else mark.fn
+    label = mark.fn if isinstance(mark.fn, str) else str(getattr(mark.fn, "__name__", repr(mark.fn)))
+    if label == kernel or sibling == fn:
+        raise DeclarationError(kernel, f"companion {label!r} is the kernel itself: name another function")
+    if not isinstance(sibling, FunctionType):
+        raise DeclarationError(kernel, f"companion {label!r} is missing: a plain function, declared earlier")
+    if sibling.__module__ != fn.__module__ or fn.__globals__.get(sibling.__name__) != sibling:
+        raise DeclarationError(kernel, f"companion {label!r} is not a function of module {fn.__module__}")
+    if sibling.__code__.co_firstlineno > fn.__code__.co_firstlineno:
+        raise DeclarationError(kernel, f"companion {label!r} is declared later: move it above the kernel")
+    if not mark.gen:
+        raise DeclarationError(kernel, f"companion {label!r} has no generator: gen=...")
+    try:
+        signature = read_signature(sibling, label, names)
+    except DeclarationError as error:
+        raise DeclarationError(kernel, f"companion {error}") from None
+    return Function(label, mark.gen, sibling, signature, mark.define)

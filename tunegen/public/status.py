@@ -1,0 +1,158 @@
+"""Status: what is stamped, why, and the log lines that say so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tunegen.cases import facts
+from tunegen.choosing.resolve import Choice, Stamp
+from tunegen.grid import REFERENCE
+from tunegen.public.kernel import KernelMethods
+from tunegen.public.scope import Scope, chosen_scopes, find_kernel
+from tunegen.public.sources import refresh
+
+
+class Regime(msgspec.Struct, frozen=True):
+    """The state of one regime; `condition` is "" for the unconditional one.
+
+    `tuned` is true where no case falls in the regime, too: there is nothing to tune.
+    """
+
+    condition: str
+    asked: str
+    emitted: str
+    source: str
+    state: str
+    reason: str
+    tuned: bool
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The state of one kernel and element type. The plain fields are those of the unconditional regime.
+
+    `asked` is the suffix of the entry that was looked at first, `emitted` the one that runs.
+    """
+
+    kernel: str
+    element_type: str
+    asked: str
+    emitted: str
+    source: str
+    state: str
+    reason: str
+    scope: str
+    path: str
+    tuned: bool
+    regimes: tuple[Regime, ...]
+
+    def __str__(self) -> str:
+        detail = self.source if self.tuned and self.state == "ok" else f"{self.source}: {self._why()}"
+        return f"{self.kernel}[{self.element_type}]: {self.emitted} ({detail})"
+
+    def _why(self) -> str:
+        if self.state == "missing":
+            return self.reason
+        if self.state == "ok":
+            return "not tuned for " + ", ".join(r.condition for r in self.regimes if not r.tuned)
+        asked = f"{self.asked} " if self.asked and self.asked != self.emitted else ""
+        return f"{asked}{self.state}" + (f", {self.reason}" if self.reason else "")
+
+
+def tune_status(*scope_names: str, kernels: Iterable[str] | None = None) -> list[Row]:
+    """A row per kernel and element type of the scopes declared by now (or of those named). Stamps what is not stamped.
+
+    `kernels` narrows it to kernels by name. Raises `ScopeNotFound` for a scope that cannot be found, `KernelNotFound`
+    for a kernel that no scope declares.
+    """
+    return [row for kernel in _kernels(chosen_scopes(scope_names), kernels) for row in _rows(kernel)]
+
+
+def _kernels(chosen: Sequence[Scope], names: Iterable[str] | None) -> list[KernelMethods]:
+    if names is not None:
+        return [find_kernel(name, list(chosen)) for name in names]
+    return [kernel for scope in chosen for kernel in scope.kernels.values()]
+
+
+def _rows(kernel: KernelMethods) -> list[Row]:
+    stamps = kernel.stamp
+    return [_row(kernel, t.name, stamps.get(t.name)) for t in kernel.signature.element_types]
+
+
+def _row(kernel: KernelMethods, element_type: str, stamp: Stamp | None) -> Row:
+    if stamp is None:
+        regimes = [Regime("", "", REFERENCE, REFERENCE, "missing", "TUNE_MODE is not normal", False)]
+    else:
+        regimes = _regimes(kernel, stamp)
+    path = stamp.default.path if stamp is not None else ""
+    last, tuned = regimes[-1], all(regime.tuned for regime in regimes)
+    return Row(
+        kernel.name, element_type, last.asked, last.emitted, last.source, last.state, last.reason, kernel.spec.scope,
+        path, tuned, tuple(regimes),
+    )  # fmt: skip
+
+
+def _regimes(kernel: KernelMethods, stamp: Stamp) -> list[Regime]:
+    spec = kernel.spec
+    last = len(stamp.choices) - 1
+    needed = {spec.fallback.regime_of(facts(spec.signature, case.sizes)) for case in spec.cases} or {last}
+    return [_regime(choice, choice.tuned or i not in needed) for i, choice in enumerate(stamp.choices)]
+
+
+def _regime(c: Choice, tuned: bool) -> Regime:
+    return Regime(c.condition, c.asked, c.emitted or "", c.source, c.state, c.reason, tuned)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """What `tunegen status --json` prints."""
+    return {
+        "kernels": [msgspec.to_builtins(row) for row in rows],
+        "tuned": sum(row.tuned for row in rows),
+        "total": len(rows),
+    }
+
+
+def status_lines(rows: Sequence[Row]) -> list[str]:
+    """The status as text: a head, a line per kernel and element type, and a hint when something is not tuned."""
+    tuned = sum(row.tuned for row in rows)
+    lines = [f"tune status ({tuned}/{len(rows)} kernels tuned for this box):"]
+    for row in rows:
+        lines.append(f"  {row}")
+        lines += [f"    if {r.condition}: {r.emitted or 'passed on'} ({r.source})" for r in row.regimes if r.condition]
+    untuned = dict.fromkeys(row.scope for row in rows if not row.tuned)
+    if untuned:
+        lines.append(f"  hint: run `tunegen tune {' '.join(untuned)}`")
+    return lines
+
+
+def log_tune_status(name: str = "tunegen") -> None:
+    """Logs the status at INFO under `name`; silent without kernels.
+
+    In a program that never configured logging the lines go to stderr.
+    """
+    rows = tune_status()
+    if not rows:
+        return
+    text = f"{name}: " + "\n".join(status_lines(rows))
+    import logging
+
+    logger = logging.getLogger(name)
+    if logger.hasHandlers():
+        logger.info("%s", text)
+    else:
+        sys.stderr.write(text + "\n")
+
+
+def load(*scope_names: str) -> None:
+    """Reads manifests and templates again and stamps every kernel anew: of all scopes, or of those named.
+
+    Raises `ScopeNotFound` for a scope that cannot be found.
+    """
+    chosen = chosen_scopes(scope_names)
+    refresh()
+    for scope in chosen:
+        for kernel in scope.kernels.values():
+            kernel.reload()
