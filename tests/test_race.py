@@ -1,0 +1,100 @@
+"""The race decides on made-up times: no clock, no kernel."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunegen.harness import race
+
+
+def sampler(speeds: dict[str, float], noise: float = 0.0, seed: int = 0) -> race.Sampler:
+    """Times per call from a speed per runner, each blurred by up to `noise`."""
+    rng = random.Random(seed)
+    return lambda runner, case: speeds[runner] * (1 + noise * rng.random())
+
+
+def ratio_of(times: race.Times, runner: str) -> race.Verdict:
+    return race.compare(times, runner, "default", sorted({case for _, case in times}))
+
+
+def test_the_order_rotates_and_every_round_is_whole() -> None:
+    seen: list[str] = []
+
+    def sample(runner: str, case: str) -> float:
+        seen.append(runner)
+        return 1.0
+
+    times = race.rounds(sample, ["a", "b", "c"], ["x"], lambda done: done >= 3)
+    assert seen == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert all(len(samples) == 3 for samples in times.values())
+
+
+def test_a_faster_runner_wins_with_its_ratio_as_evidence() -> None:
+    times = race.rounds(sampler({"default": 2.0, "a": 1.0}), ["default", "a"], ["x", "y"], lambda n: n >= 15)
+    verdict = ratio_of(times, "a")
+    assert verdict.wins
+    assert verdict.ratio == pytest.approx(2.0)
+    assert verdict.pairs == 15
+
+
+def test_a_gain_below_the_minimum_is_no_win() -> None:
+    times = race.rounds(sampler({"default": 1.01, "a": 1.0}), ["default", "a"], ["x"], lambda n: n >= 15)
+    assert not ratio_of(times, "a").wins
+
+
+def test_one_bad_case_disqualifies_however_good_the_others_are() -> None:
+    def sample(runner: str, case: str) -> float:
+        return {"default": 1.0, "a": 0.2 if case == "x" else 1.1}[runner]
+
+    times = race.rounds(sample, ["default", "a"], ["x", "y"], lambda n: n >= 9)
+    verdict = ratio_of(times, "a")
+    assert verdict.ratio > 2
+    assert verdict.worst == pytest.approx(1 / 1.1)
+    assert not verdict.wins
+
+
+def test_equal_runners_never_win_against_each_other_whatever_the_noise() -> None:
+    """Fifty identical variants and much noise: nobody is crowned."""
+    speeds = {"default": 1.0, **{f"v{i}": 1.0 for i in range(50)}}
+    for seed in range(10):
+        times = race.rounds(sampler(speeds, noise=0.3, seed=seed), list(speeds), ["x", "y"], lambda n: n >= 15)
+        verdicts = [ratio_of(times, runner) for runner in speeds if runner != "default"]
+        winner = race.decide(verdicts, {})
+        again = race.rounds(sampler(speeds, 0.3, seed + 100), ["default", "v0"], ["x", "y"], lambda n: n >= 15)
+        assert winner is None or not race.confirmed(ratio_of(again, "v0"))
+
+
+def test_ties_go_to_the_preferred_runner() -> None:
+    verdicts = [race.Verdict(name, ratio, (1.4, 1.6), 1.4, 15) for name, ratio in [("new", 1.505), ("old", 1.5)]]
+    assert race.decide(verdicts, {"old": 0, "new": 1}) == verdicts[1]
+    assert race.decide(verdicts, {"new": 0, "old": 1}) == verdicts[0]
+    clear = [verdicts[0], race.Verdict("old", 1.3, (1.2, 1.4), 1.2, 15)]
+    assert race.decide(clear, {"old": 0}) == clear[0]
+
+
+def test_a_second_race_can_only_demote() -> None:
+    assert race.confirmed(race.Verdict("a", 1.2, (1.1, 1.3), 1.0, 15))
+    assert not race.confirmed(race.Verdict("a", 1.2, (0.99, 1.3), 1.0, 15))
+    assert not race.confirmed(race.Verdict("a", 1.2, (1.1, 1.3), 0.9, 15))
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=60))
+def test_the_interval_holds_the_median_and_stays_in_the_range(samples: list[float]) -> None:
+    ordered = sorted(samples)
+    low, high = race.interval_of_median(ordered)
+    assert ordered[0] <= low <= ordered[len(ordered) // 2] <= high <= ordered[-1]
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 0), (6, 0), (9, 1), (15, 3), (25, 7), (31, 9)])
+def test_the_interval_is_that_of_the_tables(n: int, k: int) -> None:
+    """Order statistics for a 95 % interval of the median, as statistics books tabulate them."""
+    assert race.interval_of_median([float(i) for i in range(n)]) == (k, n - 1 - k)
+
+
+def test_noise_is_the_median_step_of_the_default() -> None:
+    assert race.noise({("default", "x"): [1.0, 1.1, 1.1]}, "default", ["x"]) == pytest.approx(0.05)
+    assert race.noise({("default", "x"): [1.0]}, "default", ["x"]) == 0
