@@ -108,6 +108,12 @@ def targets(scope: Scope, only: Sequence[str] = (), *, retune: bool = False) -> 
     return [target for target in found if (target.kernel.name, target.element_type.name) not in tuned]
 
 
+def incumbents(target: Target) -> dict[str, str]:
+    """What was tuned for a target before and still runs, by regime: tried first, and preferred in a tie."""
+    stamp = target.kernel.stamp.get(target.element_type.name)
+    return {c.condition: c.emitted for c in stamp.choices if c.tuned and c.emitted} if stamp is not None else {}
+
+
 def tune(
     chosen: Sequence[Target], observer: Observer, *, effort: str = "normal", budget_s: float | None = None
 ) -> Iterator[Report]:
@@ -159,7 +165,7 @@ def _race(
         left = max(seconds - (now_s() - start), 1.0)
         job = Job(
             spec.scope, spec.module, spec.name, target.element_type.name, left, effort.pairs, effort.finalists, unfit,
-            passed,
+            passed, incumbents(target),
         )  # fmt: skip
         trying = ""
         for message in _messages(job):

@@ -32,10 +32,11 @@ def gate_problems(kernel: KernelMethods, element_type: ElementType) -> list[Prob
     return [problem for problem in found if prod(problem.facts.values()) <= 1 << 26]
 
 
-def made(item: Item) -> Any:
-    """The variant, ready to call; skips where this box cannot have it."""
-    if str(item) in _made:
-        return _made[str(item)]
+def made(item: Item, mask: str = "") -> Any:
+    """The variant, ready to call, on this box without the features of `mask`; skips where it cannot be had."""
+    key = f"{item} {mask}"
+    if key in _made:
+        return _made[key]
     missing = parse_requires(item.row.requires).missing(this_box().feature_set)
     if missing:
         pytest.skip(f"this box has no {missing}")
@@ -44,7 +45,7 @@ def made(item: Item) -> Any:
         call(variant, item, dict.fromkeys(item.spec.signature.sizes, 3))
     except Declined as declined:
         pytest.skip(f"declined: {declined}")
-    _made[str(item)] = variant
+    _made[key] = variant
     return variant
 
 
@@ -92,10 +93,17 @@ def surroundings_hold(array: np.ndarray) -> bool:
     return untouched
 
 
+@pytest.mark.parametrize("mask", ["", "-avx512f", "-avx"])
 @pytest.mark.parametrize("item", VARIANTS, ids=str)
-def test_a_variant_passes_the_gate(item: Item) -> None:
-    """Awkward sizes, tile edges, NaN, infinities, signed zeros, denormals, poisoned and guarded outputs."""
-    variant = made(item)
+def test_a_variant_passes_the_gate(item: Item, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Awkward sizes, tile edges, NaN, infinities, signed zeros, denormals, poisoned and guarded outputs.
+
+    Also in the code that lesser boxes run: without masked memory operations, without fma.
+    """
+    if mask and mask[1:] not in this_box().feature_set:
+        pytest.skip(f"this box has no {mask[1:]} to mask")
+    monkeypatch.setenv("TUNE_FEATURES", mask)
+    variant = made(item, mask)
     assert gate.check(item.spec, item.element_type, variant, gate_problems(item.kernel, item.element_type)) is None
 
 
