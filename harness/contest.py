@@ -17,10 +17,8 @@ from tunegen.signature import ElementType
 
 Tell = Callable[[Message], None]
 SCREEN_ROUNDS = 3
-SCREEN_SHARE = 0.4
-"""Part of the time that screening may take."""
 FINAL_SHARE = 0.7
-"""Part of the rest that the final may take; the confirmation has what is left."""
+"""Part of the time that the final may take; the confirmation has what is left."""
 HOPELESS = 0.5
 """The reference takes part in the final only when screening puts it above this ratio to the default."""
 
@@ -54,61 +52,51 @@ class Bench:
 
 
 class Contest(msgspec.Struct):
-    """One regime: its cases, the default as the baseline, and the entrants, the default first.
-
-    `states` counts what became of all candidates before the race; it goes into the evidence.
-    """
+    """One regime: its cases, and the default as the baseline. Entrants come in by being screened."""
 
     condition: str
     cases: tuple[str, ...]
     default: str
     incumbent: str
-    entrants: list[str]
-    states: dict[str, int]
     bench: Bench
     tell: Tell
     pairs: int
     finalists: int
+    screened: dict[str, float] = {}
 
-    def run(self, seconds: float) -> RegimeResult:
-        """Races within about `seconds` and says who won."""
+    def screen(self, runner: str) -> float:
+        """The ratio of a runner to the default, from a few quick pairs; taken once."""
+        if runner == self.default:
+            return 1.0
+        if runner not in self.screened:
+            self.tell(Trying(runner, "screen", 0, 1))
+            self.screened[runner] = self._ratio(runner)
+        return self.screened[runner]
+
+    def final(self, seconds: float, states: dict[str, int]) -> RegimeResult:
+        """Races the best within about `seconds` and says who won. `states` counts what became of all candidates."""
         deadline = now_s() + seconds
-        screened = self._screen(now_s() + SCREEN_SHARE * seconds)
-        reference = self._reference_ratio()
-        contenders = self._contenders(screened, reference)
+        self.tell(Trying(REFERENCE, "reference", 0, 1))
+        reference = 1.0 if self.default == REFERENCE else self._ratio(REFERENCE)
+        contenders = self._contenders(reference)
         times = self._rounds(contenders, "final", now_s() + FINAL_SHARE * max(deadline - now_s(), 0.0))
         verdicts = [race.compare(times, r, self.default, self.cases) for r in contenders if r != self.default]
-        preferred = {suffix: rank for rank, suffix in enumerate([self.incumbent, *self.entrants])}
-        winner = race.decide(verdicts, preferred)
+        order = [self.incumbent, self.default, *self.screened]
+        winner = race.decide(verdicts, {suffix: rank for rank, suffix in enumerate(order)})
         if winner is not None:
             again = self._rounds([self.default, winner.runner], "confirm", deadline)
             second = race.compare(again, winner.runner, self.default, self.cases)
             winner = winner if race.confirmed(second) else None
-        return self._result(winner, verdicts, times, reference)
-
-    def _screen(self, deadline: float) -> dict[str, float]:
-        """The ratio of each entrant to the default, from a few quick pairs; late entrants are left out."""
-        ratios = {}
-        for done, runner in enumerate(self.entrants[1:]):
-            if done and now_s() > deadline:
-                break
-            self.tell(Trying(runner, "screen", done, len(self.entrants)))
-            ratios[runner] = self._ratio(runner)
-        return ratios
-
-    def _reference_ratio(self) -> float:
-        """The ratio of the reference to the default: below 1 when it is slower."""
-        self.tell(Trying(REFERENCE, "reference", 0, 1))
-        return 1.0 if self.default == REFERENCE else self._ratio(REFERENCE)
+        return self._result(winner, verdicts, times, reference, states)
 
     def _ratio(self, runner: str) -> float:
         times = race.rounds(self.bench.sample, [self.default, runner], self.cases, lambda done: done >= SCREEN_ROUNDS)
         return race.compare(times, runner, self.default, self.cases).ratio
 
-    def _contenders(self, screened: Mapping[str, float], reference: float) -> list[str]:
+    def _contenders(self, reference: float) -> list[str]:
         """The default, the best of the screening, the incumbent, and the reference if it has a chance."""
-        chosen = [self.default, *sorted(screened, key=lambda runner: -screened[runner])[: self.finalists]]
-        if self.incumbent in self.entrants:
+        chosen = [self.default, *sorted(self.screened, key=lambda runner: -self.screened[runner])[: self.finalists]]
+        if self.incumbent in self.screened:
             chosen.append(self.incumbent)
         if reference > HOPELESS:
             chosen.append(REFERENCE)
@@ -122,7 +110,12 @@ class Contest(msgspec.Struct):
         return race.rounds(self.bench.sample, runners, self.cases, enough)
 
     def _result(
-        self, winner: race.Verdict | None, verdicts: list[race.Verdict], times: race.Times, reference: float
+        self,
+        winner: race.Verdict | None,
+        verdicts: list[race.Verdict],
+        times: race.Times,
+        reference: float,
+        states: dict[str, int],
     ) -> RegimeResult:
         pairs = len(times[self.default, self.cases[0]])
         chosen = winner or race.Verdict(self.default, 1.0, (1.0, 1.0), 1.0, pairs)
@@ -138,7 +131,7 @@ class Contest(msgspec.Struct):
             "noise": round(race.noise(times, self.default, self.cases), 4),
             "cases": list(self.cases),
             "reference": round(reference_gain, 4),
-            "outcomes": self.states,
+            "outcomes": states,
         }
         if others:
             evidence |= {"runner_up": others[0].runner, "margin": round(chosen.ratio / others[0].ratio - 1, 4)}

@@ -9,24 +9,24 @@ import importlib
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
-from tunegen.box import this_box
-from tunegen.cases import Case, facts
-from tunegen.errors import CompileError, Declined, RenderError
+from tunegen.cases import facts
 from tunegen.grid import REFERENCE, Row
 from tunegen.harness import gate
+from tunegen.harness.candidates import Enumeration, certain
 from tunegen.harness.contest import Bench, Contest, Tell
 from tunegen.harness.measure import now_s
-from tunegen.harness.problems import Problem, problems
+from tunegen.harness.problems import problems
 from tunegen.harness.protocol import Candidate, Failed, Job, Message, Outcome, Result, Trying
+from tunegen.harness.qualify import qualify
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import find_scope
-from tunegen.requires import parse_requires
 
-QUALIFY_SHARE = 0.5
-"""Part of the time after which no further candidate is compiled and gated."""
+TRY_SHARE = 0.7
+"""Part of the time after which no further candidate is gated and screened; finals have the rest."""
 
 
 class Worker:
@@ -44,78 +44,77 @@ class Worker:
         self.outcomes: dict[str, Outcome] = dict(job.excluded)
 
     def run(self) -> Result:
-        """Qualifies all candidates, then races each regime that has cases."""
-        passed = self._qualify()
-        regimes: dict[int, list[Case]] = {}
-        for case in self.spec.cases:
-            regime = self.spec.fallback.regime_of(facts(self.spec.signature, case.sizes))
-            regimes.setdefault(regime, []).append(case)
+        """Gates what an untuned box could run, then gates and screens candidates, then holds a final per regime."""
+        first = certain(self.spec, self.job.incumbents)
+        self.tried = list(problems(self.spec, self.element_type, gate.tile_edges(self.spec.grid)))
+        for done, row in enumerate(first):
+            self._qualify(row, done, len(first))
+        contests = self._contests()
+        for contest in contests:
+            for row in first:
+                self._screen(contest, row)
+        self._try(Enumeration(self.spec), contests)
         results = []
-        for done, (regime, members) in enumerate(sorted(regimes.items())):
-            left = self.job.seconds - (now_s() - self.started)
-            contest = self._contest(regime, [case.name for case in members], passed)
-            results.append(contest.run(max(left, 0.0) / (len(regimes) - done)))
+        for done, contest in enumerate(contests):
+            left = max(self.job.seconds - (now_s() - self.started), 0.0)
+            states = dict(Counter(outcome.state for outcome in self.outcomes.values()))
+            results.append(contest.final(left / (len(contests) - done), states))
         return Result(results)
 
-    def _contest(self, regime: int, cases: list[str], passed: list[str]) -> Contest:
+    def _try(self, proposed: Enumeration, contests: list[Contest]) -> None:
+        """Gates and screens what is proposed while there is time. The rest is not tried."""
+        for done, row in enumerate(proposed):
+            if row.suffix not in self.outcomes:
+                if now_s() - self.started > TRY_SHARE * self.job.seconds:
+                    self._settle(row, Outcome("not tried", "the budget ended"))
+                else:
+                    self._qualify(row, done, proposed.total)
+            ratios = [self._screen(contest, row) for contest in contests]
+            proposed.learn(row, max((ratio for ratio in ratios if ratio is not None), default=None))
+
+    def _qualify(self, row: Row, done: int, total: int) -> None:
+        if row.suffix in self.outcomes:
+            return
+        if row.suffix in self.job.passed:
+            self._settle(row, Outcome("passed"))
+            return
+        self.tell(Trying(row.suffix, "gate", done, total))
+        self._settle(row, qualify(self.spec, self.element_type, row, self.variants, self.tried))
+
+    def _settle(self, row: Row, outcome: Outcome) -> None:
+        self.outcomes[row.suffix] = outcome
+        self.tell(Candidate(row.suffix, outcome))
+
+    def _screen(self, contest: Contest, row: Row) -> float | None:
+        passed = self.outcomes[row.suffix].state == "passed"
+        return contest.screen(row.suffix) if passed else None
+
+    def _contests(self) -> list[Contest]:
+        """A contest per regime that has cases, against what an untuned box runs there."""
+        members: dict[int, list[str]] = {}
+        for case in self.spec.cases:
+            regime = self.spec.fallback.regime_of(facts(self.spec.signature, case.sizes))
+            members.setdefault(regime, []).append(case.name)
+        return [self._contest(regime, cases) for regime, cases in sorted(members.items())]
+
+    def _contest(self, regime: int, cases: Iterable[str]) -> Contest:
         condition = self.spec.fallback.regimes[regime]
-        default = self._default(regime, passed)
         return Contest(
             condition=condition,
             cases=tuple(cases),
-            default=default,
+            default=self._default(regime),
             incumbent=self.job.incumbents.get(condition, ""),
-            entrants=list(dict.fromkeys([default, *passed])),
-            states=dict(Counter(outcome.state for outcome in self.outcomes.values())),
             bench=self.bench,
             tell=self.tell,
             pairs=self.job.pairs,
             finalists=self.job.finalists,
         )
 
-    def _order(self) -> list[Row]:
-        """Rows in the order in which they are tried: incumbents, then the fallback chain, then the grid."""
-        first = [*self.job.incumbents.values(), *(item.suffix for item in self.spec.fallback.items)]
-        rows = {row.suffix: row for row in self.spec.grid}
-        return [rows[suffix] for suffix in dict.fromkeys([*first, *rows]) if suffix in rows]
-
-    def _qualify(self) -> list[str]:
-        box, rows, passed = this_box(), self._order(), []
-        tried = list(problems(self.spec, self.element_type, gate.tile_edges(rows)))
-        certain = {item.suffix for item in self.spec.fallback.items} | set(self.job.incumbents.values())
-        for done, row in enumerate(rows):
-            if row.suffix in self.outcomes:
-                continue
-            late = now_s() - self.started > QUALIFY_SHARE * self.job.seconds
-            if missing := parse_requires(row.requires).missing(box.feature_set):
-                outcome = Outcome("ineligible", f"requires {missing}")
-            elif late and row.suffix not in certain:
-                outcome = Outcome("not tried", "the budget ended")
-            elif row.suffix in self.job.passed:
-                outcome = Outcome("passed")
-            else:
-                self.tell(Trying(row.suffix, "gate", done, len(rows)))
-                outcome = self._gated(row.suffix, tried)
-            self.outcomes[row.suffix] = outcome
-            self.tell(Candidate(row.suffix, outcome))
-            if outcome.state == "passed":
-                passed.append(row.suffix)
-        return passed
-
-    def _gated(self, suffix: str, tried: list[Problem]) -> Outcome:
-        try:
-            wrong = gate.check(self.spec, self.element_type, self.variants[suffix], tried)
-        except Declined as declined:
-            return Outcome("declined", str(declined))
-        except (RenderError, CompileError) as error:
-            return Outcome("failed", str(error))
-        return Outcome("passed") if wrong is None else Outcome("wrong", str(wrong))
-
-    def _default(self, regime: int, passed: list[str]) -> str:
+    def _default(self, regime: int) -> str:
         """What an untuned box runs in this regime, out of what passed the gate here."""
         for later in range(regime, len(self.spec.fallback.regimes)):
             for suffix in self.spec.fallback.chain(later):
-                if suffix in passed or suffix == REFERENCE:
+                if suffix == REFERENCE or self.outcomes[suffix].state == "passed":
                     return suffix
         return REFERENCE
 
