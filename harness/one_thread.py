@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tunegen import knobs
-from tunegen.harness.engine import SINGLE_THREAD
+from tunegen.harness.spawn import SINGLE_THREAD
 
 log = logging.getLogger("tunegen")
 

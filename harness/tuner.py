@@ -14,17 +14,26 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from tunegen import knobs
 from tunegen.errors import TunegenError
-from tunegen.harness.engine import EFFORTS, Event, Observer, Report, targets, tune
+from tunegen.harness.engine import Settings, tune
+from tunegen.harness.measure import now_s
+from tunegen.harness.noise import probe_quietest
+from tunegen.harness.plan import EFFORTS
+from tunegen.harness.protocol import STATES
+from tunegen.harness.report import Event, Observer, Report, describe, unwanted, where_time_went
+from tunegen.harness.simulate import Space, write_spaces
+from tunegen.harness.spawn import Stop
+from tunegen.harness.target import Target, targets
 from tunegen.public.scope import find_scope
 
 log = logging.getLogger("tunegen.tuner")
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
 
 
 def seconds(text: str) -> float:
@@ -35,31 +44,47 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
 
 
+def states(text: str) -> frozenset[str]:
+    """Outcome states: "wrong,crashed". Raises `argparse.ArgumentTypeError`."""
+    found = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(found - set(STATES)):
+        raise argparse.ArgumentTypeError(f"no outcome {', '.join(unknown)}; outcomes are {', '.join(STATES)}")
+    return found
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every tuner takes, for tuner scripts and for `tunegen tune`."""
     parser.add_argument("--only", default="", metavar="NAMES", help="kernels to tune: gemm,exp[f32]")
     parser.add_argument("--retune", action="store_true", help="tune what is tuned already, too")
     parser.add_argument("--budget", type=seconds, metavar="TIME", help="wall time for all: 90s, 2m")
     parser.add_argument("--effort", choices=tuple(EFFORTS), default="normal", help="how thorough the races are")
+    parser.add_argument("--strict", type=states, default=frozenset(), metavar="STATES",
+                        help="fail when a candidate comes out like this: wrong,crashed")  # fmt: skip
+    parser.add_argument("--noisy-ok", action="store_true", help="measure on a box that is too noisy to be believed")
+    parser.add_argument("--record", type=Path, metavar="FILE",
+                        help="then sample all that passed, for simulations; that goes on after the budget")  # fmt: skip
 
 
 def main(scope_name: str, arguments: Sequence[str] | None = None) -> None:
     """Tunes a scope as the command line says, logs progress to stderr, and exits."""
+    started = now_s()
     parser = argparse.ArgumentParser(description=f"Tunes the kernels of {scope_name} on this box.")
     add_options(parser)
     parser.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    stop = Stop()
     try:
-        raise SystemExit(_run(scope_name, options))
+        with stop.listening():
+            raise SystemExit(_run(scope_name, options, stop, started))
     except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(stop.exit_code if stop else INTERRUPTED) from None
     except TunegenError as error:
         log.error("%s", error)
         raise SystemExit(FAILED) from None
 
 
-def _run(scope_name: str, options: argparse.Namespace) -> int:
+def _run(scope_name: str, options: argparse.Namespace, stop: Stop, started: float) -> int:
     # the parent looks at what is stamped, so it is an ordinary program
     knobs.change({knobs.MODE.name: "normal"})
     scope = find_scope(scope_name)
@@ -70,13 +95,35 @@ def _run(scope_name: str, options: argparse.Namespace) -> int:
     if unknown := [name for name in only if name not in known]:
         log.error("scope %s has no kernel %s; it has %s", scope_name, ", ".join(unknown), ", ".join(sorted(known)))
         return FAILED
-    chosen = targets(scope, only, retune=options.retune)
+    return _tune(targets(scope, only, retune=options.retune), options, stop, started)
+
+
+def _tune(chosen: Sequence[Target], options: argparse.Namespace, stop: Stop, started: float) -> int:
+    seen = probe_quietest()
+    if chosen and seen.verdict != "quiet":
+        log.warning("this box is %s: %s", seen.verdict, seen.reason)
+    if chosen and seen.verdict == "refused" and not options.noisy_ok:
+        log.error("nothing is measured here: `tunegen doctor` says what to do; --noisy-ok measures all the same")
+        return REFUSED
     observer, report = _speaker(options.events)
-    failed = False
-    for item in tune(chosen, observer, effort=options.effort, budget_s=options.budget):
+    spaces: list[Space] | None = [] if options.record else None
+    reports: list[Report] = []
+    left = max(options.budget - (now_s() - started), 0.0) if options.budget else None
+    settings = Settings(options.effort, left, noisy_ok=options.noisy_ok)
+    for item in tune(chosen, observer, settings, stop=stop, spaces=spaces):
         report(item)
-        failed |= bool(item.problem)
-    return FAILED if failed else DONE
+        reports.append(item)
+    if spaces:
+        write_spaces(options.record, spaces)
+    if options.events is None and reports:
+        log.info("%s", where_time_went(reports))
+    if stop:
+        return stop.exit_code
+    for text in unwanted(reports, options.strict):
+        log.error("%s", text)
+    if any(item.problem and not item.refused for item in reports) or unwanted(reports, options.strict):
+        return FAILED
+    return REFUSED if any(item.refused for item in reports) else DONE
 
 
 def _speaker(events: int | None) -> tuple[Observer, Callable[[Report], None]]:
@@ -97,15 +144,3 @@ def _log_event(event: Event) -> None:
 
 def _log_report(report: Report) -> None:
     log.info("%s", describe(report))
-
-
-def describe(report: Report) -> str:
-    """A report as one line."""
-    if report.result is None:
-        return f"{report.key}: {report.problem}"
-    parts = [
-        f"{regime.winner}{f' if {regime.condition}' if regime.condition else ''} "
-        f"({regime.gain:.2f} x default, {regime.reference_gain:.2f} x reference)"
-        for regime in report.result.regimes
-    ]
-    return f"{report.key}: {'; '.join(parts)}" + (f" - {report.problem}" if report.problem else "")

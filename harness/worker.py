@@ -1,5 +1,6 @@
-"""One worker: compiles, gates and races the candidates of one kernel and element type. It may die of any of them.
+"""One worker: one stage of tuning one kernel and element type, in a process that may die of any candidate.
 
+It stops between two measurements: at SIGTERM, or when the budget of the whole run has ended.
 Run as `python -m tunegen.harness.worker FD` with a job on standard input; messages go to the file descriptor FD.
 """
 
@@ -7,87 +8,202 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 
+from tunegen.box import this_box
 from tunegen.cases import facts
+from tunegen.errors import CompileError, Declined, RenderError
 from tunegen.grid import REFERENCE, Row
-from tunegen.harness import gate
-from tunegen.harness.candidates import Enumeration, certain
+from tunegen.harness import gate, limits, noise, race
+from tunegen.harness.candidates import Proposals, certain, proposals
 from tunegen.harness.contest import Bench, Contest, Tell
+from tunegen.harness.journal import identity_of
 from tunegen.harness.measure import now_s
-from tunegen.harness.problems import problems
-from tunegen.harness.protocol import Candidate, Failed, Job, Message, Outcome, Result, Trying
-from tunegen.harness.qualify import qualify
+from tunegen.harness.outcomes import counts
+from tunegen.harness.problems import Problem, problems
+from tunegen.harness.protocol import (
+    Candidate,
+    Failed,
+    Job,
+    Message,
+    Outcome,
+    Ready,
+    Recorded,
+    RegimeResult,
+    Result,
+    Screened,
+    Trying,
+)
+from tunegen.harness.qualify import Codes, Variants, qualify
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import find_scope
+from tunegen.requires import parse_requires
 
-TRY_SHARE = 0.7
-"""Part of the time after which no further candidate is gated and screened; finals have the rest."""
+CLOSURE = "a kernel declared inside a function is no worker's to find; declare it at the top of a module"
+
+
+class Stopped(BaseException):
+    """The run has to end between two measurements. No error: it passes by whatever catches those of a candidate."""
 
 
 class Worker:
-    """The stages of one job, in order."""
+    """One stage of a job."""
 
     def __init__(self, job: Job, kernel: KernelMethods, tell: Tell) -> None:
         self.job = job
         self.spec = kernel.spec
         self.element_type = next(t for t in kernel.signature.element_types if t.name == job.element_type)
         # the body itself: what numpy costs without this framework around it
-        self.variants = {**kernel.variants(), REFERENCE: kernel.reference}
-        self.tell = tell
+        self.variants = Variants(self.spec, self.element_type)
+        self.variants[REFERENCE] = kernel.reference
+        self._speak = tell
+        self.stop = ""
         self.started = now_s()
+        self.codes = Codes(self.spec, self.element_type)
         self.bench = Bench(self.spec, self.element_type, self.variants)
-        self.outcomes: dict[str, Outcome] = dict(job.excluded)
+        self.outcomes: dict[str, Outcome] = {**job.excluded, **dict.fromkeys(job.passed, Outcome("passed"))}
+        self.untried = job.untried
+        self.decided: list[RegimeResult] = []
+
+    @cached_property
+    def tried(self) -> list[Problem]:
+        """The problems of the gate. The reference takes its time over them, and a journal may spare it."""
+        made = problems(self.spec, self.element_type, gate.tile_edges(self.spec.grid.corners()))
+        found: list[Problem] = []
+        while True:
+            self.tell(Trying(REFERENCE, "answers", 0, 1))
+            problem = next(made, None)
+            if problem is None:
+                return found
+            found.append(problem)
+
+    def tell(self, message: Message) -> None:
+        """Says something to the parent. Raises `Stopped` before a step that must not begin any more."""
+        if isinstance(message, Trying):
+            if self.job.limit_s is not None and self._passed_s() > self.job.limit_s:
+                self.stop = self.stop or "the budget ended"
+            if self.stop:
+                raise Stopped(self.stop)
+        self._speak(message)
 
     def run(self) -> Result:
-        """Gates what an untuned box could run, then gates and screens candidates, then holds a final per regime."""
+        """Does the stage that the job names. What was decided before it had to stop is in the result."""
+        stage = {"screen": self._try, "final": self._decide, "record": self._record}[self.job.stage]
+        try:
+            stage()
+        except Stopped as stopped:
+            if self.job.stage == "screen":
+                self.untried = max(self.spec.grid.count().rows - len(self.outcomes), 0)
+            return Result(self.decided, str(stopped), self.untried)
+        return Result(self.decided, untried=self.untried)
+
+    def _passed_s(self) -> float:
+        return now_s() - self.started
+
+    def _try(self) -> None:
+        """Gates what an untuned box could run, then gates and screens candidates while there is time."""
+        self.codes.remember(self.outcomes)
         first = certain(self.spec, self.job.incumbents)
-        self.tried = list(problems(self.spec, self.element_type, gate.tile_edges(self.spec.grid)))
         for done, row in enumerate(first):
             self._qualify(row, done, len(first))
         contests = self._contests()
-        for contest in contests:
-            for row in first:
-                self._screen(contest, row)
-        self._try(Enumeration(self.spec), contests)
-        results = []
-        for done, contest in enumerate(contests):
-            left = max(self.job.seconds - (now_s() - self.started), 0.0)
-            states = dict(Counter(outcome.state for outcome in self.outcomes.values()))
-            results.append(contest.final(left / (len(contests) - done), states))
-        return Result(results)
-
-    def _try(self, proposed: Enumeration, contests: list[Contest]) -> None:
-        """Gates and screens what is proposed while there is time. The rest is not tried."""
+        proposed = proposals(self.spec, this_box(), self.job.seconds)
+        earlier = [row for row in map(self.spec.grid.find, self.job.order) if row is not None]
+        for row in (*first, *earlier):
+            self._learn(proposed, row, self._enter(row, contests, 0, proposed.total))
         for done, row in enumerate(proposed):
-            if row.suffix not in self.outcomes:
-                if now_s() - self.started > TRY_SHARE * self.job.seconds:
-                    self._settle(row, Outcome("not tried", "the budget ended"))
-                else:
-                    self._qualify(row, done, proposed.total)
-            ratios = [self._screen(contest, row) for contest in contests]
+            self._learn(proposed, row, self._enter(row, contests, done, proposed.total))
+            if self._passed_s() > self.job.seconds and not proposed.listed:
+                self.untried = proposed.total - done - 1
+                break
+
+    def _learn(self, proposed: Proposals, row: Row, ratios: list[float | None]) -> None:
+        """Tells what proposes rows how fast one is. Equal code, and what was not tried, say nothing new."""
+        if self.outcomes[row.suffix].state not in ("duplicate", "not tried"):
             proposed.learn(row, max((ratio for ratio in ratios if ratio is not None), default=None))
 
+    def _enter(self, row: Row, contests: list[Contest], done: int, total: int) -> list[float | None]:
+        """Gates a row and screens it in each regime; past the time it is not tried."""
+        if row.suffix not in self.outcomes and self._passed_s() > self.job.seconds:
+            self._settle(row, Outcome("not tried", "the budget ended"))
+        self._qualify(row, done, total)
+        return [self._screen(contest, row) for contest in contests]
+
+    def _decide(self) -> None:
+        """Holds a final per regime, on what passed and was screened before."""
+        contests = self._contests()
+        states = counts(self.outcomes, self.untried)
+        for done, contest in enumerate(contests):
+            left = max(self.job.seconds - self._passed_s(), 0.0)
+            self.decided.append(contest.final(left / (len(contests) - done), states))
+
+    def _record(self) -> None:
+        """Samples every candidate that passed, in whole rounds, so that the race can be replayed."""
+        for contest in self._contests():
+            passed = [suffix for suffix, outcome in self.outcomes.items() if outcome.state == "passed"]
+            runners = list(dict.fromkeys([contest.default, *passed, REFERENCE]))
+            times = race.rounds(self._announced, runners, contest.cases, lambda done: done >= self.job.pairs)
+            samples = {runner: {case: times[runner, case] for case in contest.cases} for runner in runners}
+            self.tell(Recorded(contest.condition, contest.default, list(contest.cases), samples))
+
+    def _announced(self, suffix: str, case_name: str) -> float:
+        self.tell(Trying(suffix, "record", 0, 1))
+        return self.bench.sample(suffix, case_name)
+
     def _qualify(self, row: Row, done: int, total: int) -> None:
+        """Puts a row through the gate, unless an earlier run did so with the very same code, gate and box."""
         if row.suffix in self.outcomes:
             return
-        if row.suffix in self.job.passed:
-            self._settle(row, Outcome("passed"))
+        self.tell(Trying(row.suffix, "compile", done, total))
+        known = self.job.known.get(row.suffix)
+        if known is not None and known.identity == self._identity(row):
+            self._settle(row, known.outcome, known.identity)
+            self.codes.remember({row.suffix: known.outcome})
             return
-        self.tell(Trying(row.suffix, "gate", done, total))
-        self._settle(row, qualify(self.spec, self.element_type, row, self.variants, self.tried))
+        identity = ""
 
-    def _settle(self, row: Row, outcome: Outcome) -> None:
+        def announce(stage: str, detail: str) -> None:
+            nonlocal identity
+            # once it is compiled: a choice that fails to compile is compiled once
+            identity = identity or ("" if stage == "compile" else self._identity(row))
+            self.tell(Trying(row.suffix, stage, done, total, identity, detail))
+
+        gated = qualify(
+            self.spec, self.element_type, row, self.variants, lambda: self.tried, self.codes, announce
+        )  # fmt: skip
+        self._settle(row, gated, identity)
+
+    def _identity(self, row: Row) -> str:
+        """What a journal knows a row by; "" for one that cannot be made, which the gate finds the reason of."""
+        box = this_box()
+        if parse_requires(row.requires).missing(box.feature_set):
+            return ""
+        try:
+            return identity_of(self.spec, self.element_type, row, box)
+        except (Declined, RenderError, CompileError, MemoryError):
+            return ""
+
+    def _settle(self, row: Row, outcome: Outcome, identity: str = "") -> None:
         self.outcomes[row.suffix] = outcome
-        self.tell(Candidate(row.suffix, outcome))
+        self.tell(Candidate(row.suffix, outcome, identity))
 
     def _screen(self, contest: Contest, row: Row) -> float | None:
-        passed = self.outcomes[row.suffix].state == "passed"
-        return contest.screen(row.suffix) if passed else None
+        if self.outcomes[row.suffix].state != "passed":
+            return None
+        fresh = row.suffix not in contest.screened
+        try:
+            ratio = contest.screen(row.suffix)
+        except MemoryError as error:
+            self._settle(row, Outcome("out of memory", f"run: {type(error).__name__}: {error}"))
+            return None
+        if fresh:
+            self.tell(Screened(contest.condition, row.suffix, ratio))
+        return ratio
 
     def _contests(self) -> list[Contest]:
         """A contest per regime that has cases, against what an untuned box runs there."""
@@ -108,15 +224,29 @@ class Worker:
             tell=self.tell,
             pairs=self.job.pairs,
             finalists=self.job.finalists,
+            screened=dict(self.job.screened.get(condition, {})),
+            chain=tuple(self.spec.fallback.chain(regime)),
+            place=self.spec.grid.place,
+            probe=lambda: noise.probe(noise.BRIEF_S),
         )
 
     def _default(self, regime: int) -> str:
         """What an untuned box runs in this regime, out of what passed the gate here."""
         for later in range(regime, len(self.spec.fallback.regimes)):
             for suffix in self.spec.fallback.chain(later):
-                if suffix == REFERENCE or self.outcomes[suffix].state == "passed":
-                    return suffix
+                outcome = self.outcomes.get(suffix)
+                equal = outcome.of if outcome is not None and outcome.of else suffix
+                if equal == REFERENCE or (equal in self.outcomes and self.outcomes[equal].state == "passed"):
+                    return equal
         return REFERENCE
+
+
+def _die_with_parent() -> None:
+    """On Linux a worker whose parent was killed ends at once, even inside a candidate that never returns."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def main() -> None:
@@ -126,15 +256,25 @@ def main() -> None:
     def tell(message: Message) -> None:
         pipe.write(msgspec.json.encode(message) + b"\n")
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
         importlib.import_module(job.module)
-        kernel = find_scope(job.scope).kernels[job.kernel]
+        kernel = find_scope(job.scope).kernels.get(job.kernel)
     except Exception as error:
         tell(Failed(f"{job.module} cannot be imported: {type(error).__name__}: {error}"))
         return
+    if kernel is None:
+        tell(Failed(f"{job.kernel} is not there when {job.module} is imported: {CLOSURE}"))
+        return
+    tell(Ready())
     try:
-        tell(Worker(job, kernel, tell).run())
+        limits.limit(job.memory_bytes)
+        noise.pin()
+        worker = Worker(job, kernel, tell)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stop", "interrupted"))
+        tell(worker.run())
     except Exception as error:
         tell(Failed(f"{type(error).__name__}: {error}"))
 

@@ -18,7 +18,7 @@ FLOORS = (
     # ground; the floors of single files have steps, so that here, too, a room imports only from below
     {"errors", "log"},
     {"knobs", "features", "expressions"},
-    {"paths"},
+    {"paths", "points"},
     # describing
     {"signature", "requires", "grid", "box"},
     {"fallback", "cases", "gates"},

@@ -32,6 +32,8 @@ PRODUCT, ADD = read_signature(product, "product", {}), read_signature(add, "add"
         (case("x", M=-1, K=2, N=True), PRODUCT, r"M=-1, N=True is no whole number"),
         (case("x", N=-5), ADD, r"N=-5 is no whole number"),
         (case("x", N=(5,)), ADD, r"N=\(5,\) is no whole number"),
+        (case("x", N=5, cold=True), ADD, ""),
+        (case("x", N=5, cold=1), ADD, "cold=1: cold operands are True or False"),
         (case("x", a=(2, 3)), ADD, "a shape for each of a, b"),
         (case("x", a=(2, 3), b=3), ADD, "a shape for each of a, b"),
         (case("x", a=(2, -3), b=(3,)), ADD, "a shape for each of a, b"),

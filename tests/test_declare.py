@@ -61,6 +61,10 @@ def lines(*parts):
         (lines(TUNE[:-1] + ", define={'epilogue': None})", ROW, FN), "define epilogue=None: a value is"),
         (lines(TUNE[:-1] + ", inplace=True)", ROW, FN), "inplace is for elementwise"),
         (lines('@scope.tune(gen="toy.ll.j2", gate=bound("K"))', ROW, FN), r"gate bound\('K'\): the sizes are N"),
+        (
+            lines('@scope.tune(gen="toy.ll.j2", gate=ulp(1, nonfinite="no"))', ROW, FN),
+            r"gate ulp\(1.0, nonfinite='no'\): nonfinite is one of propagate, ignore",
+        ),
         (lines(TUNE, ROW, COMPANION.replace("fn=pack", "fn='pack'"), FN), "companion 'pack' is missing"),
         (lines(TUNE, ROW, COMPANION.replace("fn=pack", "fn='pack'"), FN, PACK), "companion 'pack' is missing"),
         (lines(TUNE, ROW, COMPANION.replace("fn=pack", "fn=3"), FN), "companion '3' is missing"),

@@ -92,18 +92,17 @@ def run(library: Path, *arguments: str, **changes: str) -> subprocess.CompletedP
 
 def test_every_failing_variant_is_a_row_with_a_reason_and_the_rest_is_tuned(library: Path) -> None:
     """A crash, a wrong answer, a decline, broken IR and a call that exits cost their own variant alone."""
-    done = run(library, "-m", "tunegen", "tune", "faulty", "--effort", "quick", "--json")
+    done = run(library, "-m", "tunegen", "tune", "faulty", "--effort", "quick", "--noisy-ok", "--json")
     assert done.returncode == 0, done.stderr
     reports = {report["key"]: report for report in json.loads(done.stdout)["reports"]}
     outcomes = {suffix: outcome["state"] for suffix, outcome in reports["copy[f32]"]["outcomes"].items()}
+    assert {outcomes.pop("slow"), outcomes.pop("fast")} <= {"passed", "slower"}
     assert outcomes == {
         "crash": "crashed",
-        "slow": "passed",
         "wrong": "wrong",
         "declines": "declined",
         "broken": "failed",
         "exits": "declined",
-        "fast": "passed",
         "elsewhere": "ineligible",
     }
     assert "SIGSEGV" in reports["copy[f32]"]["outcomes"]["crash"]["reason"]
@@ -114,7 +113,7 @@ def test_every_failing_variant_is_a_row_with_a_reason_and_the_rest_is_tuned(libr
 
 
 def test_the_manifest_holds_the_winner_with_its_evidence_and_a_program_runs_it(library: Path) -> None:
-    done = run(library, "-m", "tunegen.harness", "faulty", "--only", "copy", "--effort", "quick")
+    done = run(library, "-m", "tunegen.harness", "faulty", "--only", "copy", "--effort", "quick", "--noisy-ok")
     assert done.returncode == 0, done.stderr
     assert "copy[f32]:" in done.stderr
     (path,) = (library / "home" / "faulty").glob("*.tune.json")
@@ -132,7 +131,7 @@ def test_the_manifest_holds_the_winner_with_its_evidence_and_a_program_runs_it(l
 
 
 def test_what_is_tuned_is_not_tuned_again_but_with_retune(library: Path) -> None:
-    first = run(library, "-m", "tunegen.harness", "faulty", "--only", "copy", "--effort", "quick")
+    first = run(library, "-m", "tunegen.harness", "faulty", "--only", "copy", "--effort", "quick", "--noisy-ok")
     assert first.returncode == 0
     again = run(library, "-m", "tunegen", "tune", "faulty", "--dry-run", "--json")
     assert json.loads(again.stdout) == {"faulty": {"copy_with_bad_default[f32]": 2}}
@@ -142,7 +141,7 @@ def test_what_is_tuned_is_not_tuned_again_but_with_retune(library: Path) -> None
 
 def test_a_result_that_cannot_be_saved_is_said_and_the_exit_code_is_not_0(library: Path) -> None:
     (library / "home").write_text("a file where a folder should be")
-    done = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copy", "--effort", "quick")
+    done = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copy", "--effort", "quick", "--noisy-ok")
     assert done.returncode == 1
     assert "not saved" in done.stdout
 
@@ -152,7 +151,7 @@ def test_kernels_of_a_script_are_refused_with_a_clear_word(library: Path) -> Non
     script.write_text(LIBRARY + "\nfrom tunegen.harness.tuner import main\nmain('faulty')\n")
     (library / "templates").mkdir()
     (library / "templates" / "copy.ll.j2").write_text(TEMPLATE)
-    done = run(library, str(script))
+    done = run(library, str(script), "--noisy-ok")
     assert done.returncode == 1
     assert "move it to a module" in done.stderr
 

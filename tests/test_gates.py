@@ -103,6 +103,17 @@ def test_gates_that_differ_have_texts_that_differ():
     gates = [bitwise(), ulp(2), ulp(2.5), ulp(1234567), ulp(1234567.5), bound("K"), bound("M"), bound("K", 4)]
     assert len({str(gate) for gate in gates}) == len(gates)
     assert str(bound("K")) == "bound('K')"
+    assert str(ulp(2, nonfinite="ignore")) == "ulp(2.0, nonfinite='ignore')"
+
+
+@pytest.mark.parametrize("make", [bitwise, lambda **o: ulp(2, **o), lambda **o: bound("K", **o)])
+def test_a_kernel_may_declare_that_nan_and_infinity_do_not_matter(make):
+    """Then anything goes where the reference has one, and nothing else does."""
+    lenient = make(nonfinite="ignore")
+    assert check(lenient, [0.0, 1.0, 2.0, INF], [NAN, 1.0, INF, 1e300]) is None
+    assert check(make(), [0.0, 1.0], [NAN, 1.0]) is not None
+    assert check(lenient, [NAN, 1.0], [1.0, 1.0]) is not None
+    assert check(lenient, [NAN, 0.5], [NAN, 1.0]).index == (1,)
 
 
 def test_checking_warns_of_nothing(recwarn):

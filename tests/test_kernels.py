@@ -14,7 +14,7 @@ from tunegen import Declined
 from tunegen.box import this_box
 from tunegen.cases import shapes
 from tunegen.harness import gate
-from tunegen.harness.problems import Problem, make_inputs, problems
+from tunegen.harness.problems import SEEDS, Problem, make_inputs, problems
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.variant import Variant
 from tunegen.requires import parse_requires
@@ -26,10 +26,12 @@ _made: dict[str, Any] = {}
 
 @cache
 def gate_problems(kernel: KernelMethods, element_type: ElementType) -> list[Problem]:
-    """The problems of a kernel's gate; very large cases are for the tuner."""
-    edges = gate.tile_edges(kernel.spec.grid)
-    found = problems(kernel.spec, element_type, edges)
-    return [problem for problem in found if prod(problem.facts.values()) <= 1 << 26]
+    """The problems of a kernel's gate; very large cases, and further seeds of large ones, are for the tuner."""
+    edges = gate.tile_edges(kernel.spec.grid.corners())
+    found = list(problems(kernel.spec, element_type, edges))
+    sizes = {problem.number: prod(problem.facts.values()) for problem in found}
+    most = {number: 1 << 26 if number % SEEDS == 0 else 1 << 16 for number in sizes}
+    return [problem for problem in found if sizes[problem.number] <= most[problem.number]]
 
 
 def made(item: Item, mask: str = "") -> Any:

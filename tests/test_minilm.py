@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tunegen import tune_manifest_set
-from tunegen.harness.engine import SINGLE_THREAD
+from tunegen.harness.spawn import SINGLE_THREAD
 from tunegen.harness.workloads import minilm
 from tunegen.harness.workloads.minilm_forward import Encoder
 from tunegen.harness.workloads.minilm_model import Model, missing, read_model

@@ -12,6 +12,7 @@ from tunegen.box import Box
 from tunegen.choosing.document import Entry, Invalid, Manifest, RegimeWinner
 from tunegen.choosing.resolve import Outcome, Sources, Tier, resolve
 from tunegen.fallback import parse_fallback
+from tunegen.gates import GATING
 from tunegen.grid import Grid, Perm
 from tunegen.making import spec as spec_room
 from tunegen.making.render import Templates
@@ -145,6 +146,14 @@ def test_another_llvm_or_abi_makes_an_entry_stale(monkeypatch):
     monkeypatch.setattr(spec_room, "ABI", 2)
     found = choice(tier(kept))
     assert (found.state, found.reason) == ("stale", "abi changed from 1 to 2")
+
+
+def test_an_entry_of_a_weaker_gate_is_stale(monkeypatch):
+    kept = entry("r3")
+    monkeypatch.setattr(spec_room, "GATING", 99)
+    found = choice(tier(kept))
+    assert (found.state, found.reason) == ("stale", f"gating changed from {GATING} to 99")
+    assert choice(tier(entry("r3")), spec=a_spec(gate=bitwise(nonfinite="ignore"))).state == "stale"
 
 
 def test_a_digest_that_was_tampered_with_is_stale():

@@ -38,6 +38,18 @@ class Box(msgspec.Struct, frozen=True):
         return frozenset(self.features)
 
     @property
+    def limits(self) -> dict[str, int]:
+        """What the constraint of a grid may ask of a box: its vector registers, and bytes of the widest.
+
+        Empty where they are not known. The length of SVE registers is not, so there the width is that of NEON.
+        """
+        if self.architecture in ("x86_64", "amd64"):
+            has = self.feature_set
+            registers, width = (32, 64) if "avx512f" in has else (16, 32) if "avx" in has else (16, 16)
+            return {"registers": registers, "vector_bytes": width}
+        return {"registers": 32, "vector_bytes": 16} if self.architecture in ("aarch64", "arm64") else {}
+
+    @property
     def id(self) -> str:
         """Eight hexadecimal digits of the identity."""
         return sha256(msgspec.json.encode(self)).hexdigest()[:8]

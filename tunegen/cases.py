@@ -21,22 +21,32 @@ Inputs = Callable[["np.random.Generator", Sizes, ElementType], Mapping[str, Any]
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A name and sizes: a number per size symbol, or a shape per operand of any rank."""
+    """A name and sizes: a number per size symbol, or a shape per operand of any rank.
+
+    `cold`: its operands come from memory at every call, and are raced that way; otherwise from wherever the last call
+    left them.
+    """
 
     name: str
     sizes: Sizes
+    cold: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.sizes.items())})"
 
 
-def case(name: str, **sizes: int | Shape) -> Case:
-    """A case of a kernel: `case("mlp", M=128, N=384, K=384)`; for operands of any rank `N=1024` or `a=(128, 384)`."""
-    return Case(name, {key: tuple(value) if isinstance(value, list) else value for key, value in sizes.items()})
+def case(name: str, /, *, cold: bool = False, **sizes: int | Shape) -> Case:
+    """A case of a kernel: `case("mlp", M=128, N=384, K=384)`; for operands of any rank `N=1024` or `a=(128, 384)`.
+
+    `cold=True` is for operands that a program does not find in the cache, such as weights that are used once a pass.
+    """
+    return Case(name, {key: tuple(value) if isinstance(value, list) else value for key, value in sizes.items()}, cold)
 
 
 def problem(item: Case, signature: Signature) -> str:
     """What is wrong with a case for this signature, as a sentence; "" when nothing is."""
+    if type(item.cold) is not bool:
+        return f"case {item}: cold={item.cold!r}: cold operands are True or False"
     if signature.any_rank and set(item.sizes) != {ANY_RANK_SIZE}:
         inputs = {p.name for p in signature.operands if p.role != "out" and not p.optional}
         if set(item.sizes) != inputs or not all(_is_shape(v) for v in item.sizes.values()):

@@ -39,7 +39,21 @@ class RenderError(TunegenError):
 
 
 class CompileError(TunegenError):
-    """LLVM refused the rendered IR, the object has undefined symbols, or it could not be linked."""
+    """LLVM could not make a usable object of the rendered IR. `step` is what failed: verify, compile or link."""
+
+    step = "compile"
+
+
+class VerifyError(CompileError):
+    """LLVM refused the rendered IR."""
+
+    step = "verify"
+
+
+class LinkError(CompileError):
+    """An object could not be mapped into this process."""
+
+    step = "link"
 
 
 class CompilerUnavailable(CompileError):

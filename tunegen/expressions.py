@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import _ast as ast
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tunegen.errors import ExpressionError
@@ -38,7 +38,7 @@ MAX_CONDITION_BITS = 512
 class Expression:
     """One expression that was read and checked. Equal texts are equal expressions."""
 
-    __slots__ = ("names", "text", "tree")
+    __slots__ = ("_conjuncts", "_evaluate", "names", "text", "tree")
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         """Reads `text`, in which just `names` may occur.
@@ -56,13 +56,31 @@ class Expression:
         self.tree: ast.expr = tree.body
         _check(self.tree, self.text, names)
         self.names = tuple(sorted(compile(tree, "<expression>", "eval").co_names))
+        self._evaluate: Callable[[Mapping[str, Any]], Any] | None = None
+        self._conjuncts: tuple[Expression, ...] = ()
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """The value for these values of the names. Raises `ExpressionError` when their types do not go together."""
+        if self._evaluate is None:
+            self._evaluate = _evaluator(self.tree)
         try:
-            return _evaluate(self.tree, values)
+            return self._evaluate(values)
         except (TypeError, ArithmeticError) as error:
             raise ExpressionError(f"{self.text!r}: {error}") from None
+
+    def conjuncts(self) -> tuple[Expression, ...]:
+        """The expressions that `and` joins here: this one holds where all of them do."""
+        if not self._conjuncts:
+            nodes = list(_joined(self.tree))
+            self._conjuncts = tuple(map(self._part, nodes)) if len(nodes) > 1 else (self,)
+        return self._conjuncts
+
+    def _part(self, node: ast.expr) -> Expression:
+        part = object.__new__(Expression)
+        part.text = self.text.encode()[node.col_offset : node.end_col_offset].decode()
+        part.tree, part.names = node, tuple(sorted(set(_names(node))))
+        part._evaluate, part._conjuncts = None, (part,)
+        return part
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and self.text == other.text
@@ -102,30 +120,56 @@ def _check(node: ast.expr, text: str, names: Collection[str]) -> None:
                                   "+ - * // %, comparisons, and, or, not")  # fmt: skip
 
 
+def _joined(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for value in node.values:
+            yield from _joined(value)
+    else:
+        yield node
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    for field in node._fields:
+        below = getattr(node, field)
+        for child in below if isinstance(below, list) else [below]:
+            if isinstance(child, ast.expr):
+                yield from _names(child)
+
+
 def _positive_literal(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 0
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _evaluator(node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
+    """A function from values to the value of a tree: a grid's constraint is asked a million times."""
     match node:
         case ast.Name(id=name):
-            return values[name]
+            return operator.itemgetter(name)
         case ast.Constant(value=value):
-            return value
-        case ast.BinOp(left=left, op=op, right=right):
-            return _ARITHMETIC[type(op)](_evaluate(left, values), _evaluate(right, values))
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _evaluate(operand, values)
-        case ast.UnaryOp(operand=operand):
-            return -_evaluate(operand, values)
-        case ast.BoolOp(op=ast.And(), values=parts):
-            return all(_evaluate(part, values) for part in parts)
-        case ast.BoolOp(values=parts):
-            return any(_evaluate(part, values) for part in parts)
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            operands = [_evaluate(part, values) for part in (left, *comparators)]
-            return all(_COMPARE[type(op)](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False))
+            return lambda values: value
+        case ast.BinOp(op=op):
+            calculate, left, right = _ARITHMETIC[type(op)], _evaluator(node.left), _evaluator(node.right)
+            return lambda values: calculate(left(values), right(values))
+        case ast.UnaryOp(op=op):
+            operand, apply = _evaluator(node.operand), operator.not_ if isinstance(op, ast.Not) else operator.neg
+            return lambda values: apply(operand(values))
+        case ast.BoolOp(op=op):
+            parts, fold = [_evaluator(part) for part in node.values], all if isinstance(op, ast.And) else any
+            return lambda values: fold(part(values) for part in parts)
+        case ast.Compare(ops=ops):
+            operands = [_evaluator(part) for part in (node.left, *node.comparators)]
+            compare = [_COMPARE[type(op)] for op in ops]
+            if len(ops) == 1:
+                test, (first, second) = compare[0], operands
+                return lambda values: test(first(values), second(values))
+            return lambda values: _chain(compare, [operand(values) for operand in operands])
     raise AssertionError(node)
+
+
+def _chain(compare: Sequence[Callable[[Any, Any], bool]], operands: Sequence[Any]) -> bool:
+    return all(test(a, b) for test, a, b in zip(compare, operands, operands[1:], strict=False))
 
 
 class SizeCondition(Expression):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -23,6 +23,18 @@ class Mismatch(msgspec.Struct, frozen=True):
     bound: str
 
 
+Nonfinite = Literal["propagate", "ignore"]
+"""NaN and infinity: as the reference has them, or anything where the reference's answer is one of them."""
+
+NONFINITE: tuple[str, ...] = get_args(Nonfinite)
+
+GATING = 2
+"""Version of how variants are put to a gate: which sizes, seeds and operands. Raised whenever a gate becomes stronger,
+so that an entry obtained with a weaker one is stale.
+
+1: one seed per size, canaries around outputs. 2: several seeds, guard pages, padded rows, in place where it is allowed.
+"""
+
 BOUND_FACTOR = 8.0
 """How far an error may be above the typical one of a sum."""
 
@@ -33,11 +45,15 @@ class Gate(msgspec.Struct, frozen=True):
     kind: Literal["bitwise", "ulp", "bound"]
     value: float = 0.0
     size: str = ""
+    nonfinite: Nonfinite = "propagate"
 
     def __str__(self) -> str:
-        factor = "" if self.value == BOUND_FACTOR else f", {self.value!r}"
-        bound = f"bound({self.size!r}{factor})"
-        return {"bitwise": "bitwise()", "ulp": f"ulp({self.value!r})", "bound": bound}[self.kind]
+        values = [repr(self.size)] if self.kind == "bound" else []
+        if self.kind == "ulp" or (self.kind == "bound" and self.value != BOUND_FACTOR):
+            values.append(repr(self.value))
+        if self.nonfinite != "propagate":
+            values.append(f"nonfinite={self.nonfinite!r}")
+        return f"{self.kind}({', '.join(values)})"
 
     def oracle_dtype(self, element_type: ElementType) -> np.dtype[Any]:
         """In which precision the reference runs: the next higher one, or the same for a bitwise gate."""
@@ -49,10 +65,13 @@ class Gate(msgspec.Struct, frozen=True):
         """The worst element of `got` outside the gate, or None.
 
         `expected` has the oracle's precision. NaN matches NaN, an infinity matches the same infinity, and a value that
-        rounds to an infinity may be the largest finite number when that is within the bound.
+        rounds to an infinity may be the largest finite number when that is within the bound. With
+        `nonfinite="ignore"` anything goes where the expected value is NaN or infinite.
         """
         with np.errstate(all="ignore"):
             excess, limit = self._excess(got, expected, sizes)
+            if self.nonfinite == "ignore":
+                excess = np.where(np.isfinite(expected.astype(got.dtype)), excess, 0.0)
         if not (excess > 0).any():
             return None
         at = np.unravel_index(int(np.argmax(excess)), got.shape)
@@ -94,21 +113,21 @@ def _rms(magnitude: Array) -> Any:
     return top * np.sqrt(np.mean(np.square(magnitude / top))) if top else top
 
 
-def bitwise() -> Gate:
+def bitwise(*, nonfinite: Nonfinite = "propagate") -> Gate:
     """Every bit as in the reference at the same precision (any NaN is equal to any NaN)."""
-    return Gate("bitwise")
+    return Gate("bitwise", nonfinite=nonfinite)
 
 
-def ulp(n: float) -> Gate:
+def ulp(n: float, *, nonfinite: Nonfinite = "propagate") -> Gate:
     """At most `n` units in the last place from the exact result."""
-    return Gate("ulp", float(n))
+    return Gate("ulp", float(n), nonfinite=nonfinite)
 
 
-def bound(size: str, factor: float = BOUND_FACTOR) -> Gate:
+def bound(size: str, factor: float = BOUND_FACTOR, *, nonfinite: Nonfinite = "propagate") -> Gate:
     """For a reduction of length `size`: `factor * u * sqrt(max(size, 16)) * max(|expected|, rms(expected))`.
 
     u is the unit roundoff. Rounding errors of a sum of n terms of random sign grow as u * sqrt(n) times the size of the
     partial sums, which the root mean square of the result stands for; eight times that leaves room for the worst of
     some millions of elements, and none for a wrong answer.
     """
-    return Gate("bound", float(factor), size)
+    return Gate("bound", float(factor), size, nonfinite)

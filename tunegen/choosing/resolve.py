@@ -226,7 +226,7 @@ def _changed(entry: Entry, parts: dict[str, str], templates: dict[str, str]) -> 
             edited = [file for file, digest in templates.items() if entry.templates.get(file) != digest]
             changed += [f"template {file} changed" for file in edited]
         elif then != now:
-            plain = name in ("abi", "llvm", "gate")
+            plain = name in ("abi", "llvm", "gate", "gating")
             changed.append(f"{name} changed" + (f" from {then} to {now}" if plain else ""))
     return ", ".join(changed) or "the digest does not match what the entry says of itself"
 

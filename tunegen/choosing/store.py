@@ -90,6 +90,11 @@ def _replace(path: Path, data: bytes) -> None:
     checked = document.decode(data, str(path))
     if checked.status != "loaded":
         raise StoreError(f"{path} is not written, because the result could not be read back: {checked.problem}")
+    replace(path, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Puts `data` at `path` in one step, durably: nobody ever sees a half of it. Raises `OSError`."""
     import tempfile
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from tunegen import knobs
-from tunegen.cli import explain, show, status, tune
+from tunegen.cli import doctor, explain, show, status, tune
 from tunegen.errors import KernelNotFound, KnobError, ScopeNotFound, TunegenError
 
-COMMANDS = (tune, status, explain, show)
+COMMANDS = (tune, status, explain, show, doctor)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 

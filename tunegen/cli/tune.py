@@ -13,13 +13,21 @@ from typing import Any
 import msgspec
 
 from tunegen import knobs
+from tunegen.box import this_box
+from tunegen.choosing import store
 from tunegen.cli import output
 from tunegen.cli.status import print_table
-from tunegen.harness import tuner
-from tunegen.harness.engine import Event, Report, targets
+from tunegen.harness import history, tuner
+from tunegen.harness.candidates import fitting
 from tunegen.harness.measure import now_s
+from tunegen.harness.report import Event, Report, time_by_stage, where_time_went
+from tunegen.harness.spawn import Stop
+from tunegen.harness.target import targets
 from tunegen.public.scope import Scope
+from tunegen.public.sources import target_manifest
 from tunegen.public.status import load, summary, tune_status
+
+USAGE, INTERRUPTED = 2, {130, 143}
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -34,33 +42,84 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("tune", help="tune what is not tuned", description=__doc__)
     parser.add_argument("scope", nargs="*", help="scopes; all installed ones when left out")
     tuner.add_options(parser)
+    parser.add_argument("--diff", action="store_true", help="show what changed against the manifest before this run")
     parser.add_argument("--dry-run", action="store_true", help="say what would be tuned, and stop")
     output.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tunes, then prints the status and the speed-ups. Exit code 1 when something could not be tuned or saved."""
+    """Tunes, then prints the status and the speed-ups.
+
+    Exit code 1 when something could not be tuned or saved, 3 when the box was too noisy, 130 or 143 after a signal.
+    """
+    end = now_s() + options.budget if options.budget else None
     scopes = output.named_scopes(options.scope)
     only = _known(scopes, [name for name in options.only.split(",") if name])
+    if options.record and len(scopes) != 1:
+        sys.stderr.write(f"tunegen: --record takes one scope, not {', '.join(scope.name for scope in scopes)}\n")
+        return USAGE
     if options.dry_run:
         return _dry_run(scopes, only, options)
-    end = now_s() + options.budget if options.budget else None
-    reports: list[Report] = []
-    failed = False
-    for index, scope in enumerate(scopes):
-        budget = (end - now_s()) / (len(scopes) - index) if end is not None else None
-        code, found = _run_tuner(scope, options, budget)
-        reports += found
-        failed |= code != 0
+    code, reports = _tune(scopes, options, end)
     load()
     rows = tune_status(*(scope.name for scope in scopes))
+    changed = {scope.name: _changes(scope) for scope in scopes} if options.diff else {}
     if options.json:
-        output.write_json({**summary(rows), "reports": reports})
-    else:
-        print_table(rows, scopes)
-        _print_gains(reports)
-    return 1 if failed else 0
+        extra = {"changes": _listed(changed)} if options.diff else {}
+        seconds = time_by_stage(reports)
+        output.write_json({**summary(rows), "reports": reports, "seconds": seconds, **extra})
+        return code
+    print_table(rows, scopes)
+    _print_gains(reports)
+    if options.diff:
+        output.write(_lines(changed))
+    if reports:
+        output.write([where_time_went(reports)])
+    return code
+
+
+def _tune(scopes: list[Scope], options: argparse.Namespace, end: float | None) -> tuple[int, list[Report]]:
+    """Runs the tuner of each scope. Returns the exit code and all reports; after a signal no further tuner starts."""
+    reports: list[Report] = []
+    codes = set()
+    with Stop(passed_on=0).listening() as stop:
+        for index, scope in enumerate(scopes):
+            budget = max(end - now_s(), 0.001) / (len(scopes) - index) if end is not None else None
+            code, found = _run_tuner(scope, options, budget, stop)
+            reports += found
+            codes.add(code)
+            if stop:
+                return stop.exit_code, reports
+    if not codes - {tuner.DONE, tuner.REFUSED}:
+        return max(codes, default=tuner.DONE), reports
+    ended = codes & INTERRUPTED
+    return min(ended) if ended else tuner.FAILED, reports
+
+
+def _changes(scope: Scope) -> list[history.Change]:
+    path = target_manifest(scope.name, this_box())
+    return history.changes(history.previous(path), store.read(path), scope.name)
+
+
+def _listed(changed: dict[str, list[history.Change]]) -> dict[str, list[dict[str, Any]]]:
+    return {scope: [{"what": c.what, **msgspec.to_builtins(c)} for c in found] for scope, found in changed.items()}
+
+
+def _lines(changed: dict[str, list[history.Change]]) -> list[str]:
+    """A line for each winner that is not what it was, and the number of the others."""
+    lines = ["", "against the manifest before:"]
+    found = [change for changes in changed.values() for change in changes]
+    for change in found:
+        if change.what != "same":
+            place = f"{change.key} if {change.condition}" if change.condition else change.key
+            before, after = (
+                f"{winner or 'nothing'}{f' ({ratio:.2f} x default)' if ratio is not None else ''}"
+                for winner, ratio in ((change.before, change.ratio_before), (change.after, change.ratio_after))
+            )
+            lines.append(f"  {change.what}: {place}: {before} -> {after}")
+    same = sum(change.what == "same" for change in found)
+    return [*lines, f"  the same: {same}"]
 
 
 def _known(scopes: list[Scope], only: list[str]) -> list[str]:
@@ -75,28 +134,38 @@ def _known(scopes: list[Scope], only: list[str]) -> list[str]:
 
 
 def _dry_run(scopes: list[Scope], only: list[str], options: argparse.Namespace) -> int:
-    found = {s.name: {t.key: len(t.spec.grid) for t in targets(s, only, retune=options.retune)} for s in scopes}
+    box = this_box()
+    found = {
+        s.name: {t.key: fitting(t.spec.grid, box).count() for t in targets(s, only, retune=options.retune)}
+        for s in scopes
+    }
     if options.json:
-        output.write_json(found)
+        output.write_json({name: {key: count.rows for key, count in keys.items()} for name, keys in found.items()})
     else:
         lines = [f"{name}: {key}, {rows} variants" for name, keys in found.items() for key, rows in keys.items()]
         output.write(lines or ["everything is tuned"])
     return 0
 
 
-def _run_tuner(scope: Scope, options: argparse.Namespace, budget: float | None) -> tuple[int, list[Report]]:
+def _run_tuner(scope: Scope, options: argparse.Namespace, budget: float | None, stop: Stop) -> tuple[int, list[Report]]:
     """Runs the scope's tuner in a child process and draws its progress. Returns its exit code and reports."""
     reading, writing = os.pipe()
     script = [str(scope.tuner)] if scope.tuner else ["-m", "tunegen.harness", scope.module]
     command = [sys.executable, "-P", *script, "--events", str(writing), "--effort", options.effort]
     command += ["--only", options.only] if options.only else []
     command += ["--retune"] if options.retune else []
+    command += ["--noisy-ok"] if options.noisy_ok else []
+    command += ["--strict", ",".join(sorted(options.strict))] if options.strict else []
+    command += ["--record", str(options.record.absolute())] if options.record else []
     command += ["--budget", f"{budget:.3f}s"] if budget is not None else []
     environment = knobs.child_environment(TUNE_MODE="tune", PYTHONPATH=os.pathsep.join(sys.path))
+    # a group of its own: a signal reaches it once, from here, and not from the terminal too
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, pass_fds=[writing], env=environment
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, pass_fds=[writing], env=environment, process_group=0
     )
     os.close(writing)
+    stop.child = process
+    stop.pass_on()
     reports = []
     with os.fdopen(reading, "rb") as lines, _progress(scope.name) as draw:
         for line in lines:
@@ -105,7 +174,9 @@ def _run_tuner(scope: Scope, options: argparse.Namespace, budget: float | None) 
                 reports.append(message.report)
             if message.event is not None:
                 draw(message.event)
-    return process.wait(), reports
+    code = process.wait()
+    stop.child = None
+    return code if code >= 0 else 128 - code, reports
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import threading
 from functools import cache
 from typing import Any, NamedTuple
 
-from tunegen.errors import CompileError, CompilerUnavailable
+from tunegen.errors import CompileError, CompilerUnavailable, LinkError, VerifyError
 
 PASSES = "O3;no-loop-vectorize;no-slp-vectorize;no-unroll"
 """The pass pipeline, as part of every cache key: templates decide the shape of the code, LLVM the rest."""
@@ -79,7 +79,7 @@ def llvm_version() -> str:
 
 
 def optimized(ir: str, target: Target) -> Any:
-    """Parses, verifies and optimises `ir`. Raises `CompileError` with LLVM's message."""
+    """Parses, verifies and optimises `ir`. Raises `VerifyError` with LLVM's message."""
     llvm = _llvm()
     tm = machine(target)
     try:
@@ -88,7 +88,7 @@ def optimized(ir: str, target: Target) -> Any:
         module.data_layout = str(tm.machine.target_data)
         module.verify()
     except RuntimeError as error:
-        raise CompileError(f"LLVM refused the IR: {str(error).strip()}") from None
+        raise VerifyError(f"LLVM refused the IR: {str(error).strip()}") from None
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(tm.machine, options)
@@ -118,7 +118,7 @@ def _jit(target: Target) -> Any:
 
 
 def link(image: bytes, symbols: tuple[str, ...], target: Target, *, process_symbols: bool = False) -> dict[str, int]:
-    """Maps an object into this process for good and returns the addresses of `symbols`. Raises `CompileError`.
+    """Maps an object into this process for good and returns the addresses of `symbols`. Raises `LinkError`.
 
     `image` must be trusted: a damaged object can end the process.
     """
@@ -132,6 +132,6 @@ def link(image: bytes, symbols: tuple[str, ...], target: Target, *, process_symb
             library = builder.link(_jit(target), f"{symbols[0]}.{len(_libraries)}")
         except RuntimeError as error:
             _libraries.append(None)
-            raise CompileError(f"{symbols[0]} does not link: {error}") from None
+            raise LinkError(f"{symbols[0]} does not link: {error}") from None
         _libraries.append(library)
         return {symbol: library[symbol] for symbol in symbols}

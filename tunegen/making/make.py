@@ -14,7 +14,7 @@ from tunegen.errors import CompileError, Declined
 from tunegen.grid import Row
 from tunegen.making.cache import ObjectCache, Record, object_cache
 from tunegen.making.compile import PASSES, Target, compile_object, link, llvm_version
-from tunegen.making.elf import code_size_bytes, undefined_symbols
+from tunegen.making.elf import code_digest, code_size_bytes, undefined_symbols
 from tunegen.making.render import Request, Templates, render
 from tunegen.making.spec import ABI, Function, Spec
 from tunegen.signature import ElementType
@@ -114,6 +114,18 @@ def make_family(spec: Spec, row: Row, element_type: ElementType, box: Box) -> di
     target = host_target(box)
     made = {f.name: make_object(f, row, element_type, spec.templates, box.feature_set, target) for f in spec.functions}
     return {f.name: link_variant(made[f.name], f.symbol(element_type, row.suffix), target) for f in spec.functions}
+
+
+def family_code(spec: Spec, row: Row, element_type: ElementType, box: Box) -> str:
+    """Digest of the code of a row's variant and its companions: equal for rows that differ in name alone.
+
+    Raises `Declined`, `RenderError` or `CompileError` of the first that cannot be made.
+    """
+    target, digest = host_target(box), sha256()
+    for function in spec.functions:
+        made = make_object(function, row, element_type, spec.templates, box.feature_set, target)
+        digest.update(code_digest(made.image).encode())
+    return digest.hexdigest()
 
 
 def template_digests(spec: Spec, row: Row, element_type: ElementType, box: Box) -> dict[str, str]:

@@ -95,7 +95,7 @@ def render(templates: Templates, request: Request, used: dict[str, None] | None 
     used[request.gen] = None
     try:
         return str(_environment(templates, used).get_template(request.gen).render(_context(request)))
-    except Declined:
+    except (Declined, MemoryError):
         raise
     except jinja2.TemplateSyntaxError as error:
         at = f"{error.name or request.gen}, line {error.lineno}"

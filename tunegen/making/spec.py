@@ -10,7 +10,7 @@ import msgspec
 
 from tunegen.cases import Case, Inputs
 from tunegen.fallback import Fallback
-from tunegen.gates import Gate
+from tunegen.gates import GATING, Gate
 from tunegen.grid import Grid, Row, Value
 from tunegen.making.render import Request, Templates
 from tunegen.signature import ElementType, Signature
@@ -82,6 +82,7 @@ class Spec(msgspec.Struct, frozen=True):
             "abi": str(ABI),
             "llvm": llvm,
             "gate": str(self.gate),
+            "gating": str(GATING),
         }
 
 

@@ -15,8 +15,8 @@ from tunegen.cases import problem as case_problem
 from tunegen.errors import DeclarationError, ExpressionError
 from tunegen.expressions import Expression
 from tunegen.fallback import Fallback, parse_fallback
-from tunegen.gates import Gate
-from tunegen.grid import REFERENCE, Grid, Perm, Product, Value
+from tunegen.gates import NONFINITE, Gate
+from tunegen.grid import LIMITS, REFERENCE, Grid, Perm, Product, Value
 from tunegen.making.spec import Function, Spec
 from tunegen.public.kernel import Kernel
 from tunegen.public.scope import Scope, enclosing
@@ -83,12 +83,16 @@ def tune_perm(*, suffix: str = "", requires: str = "", **values: Value) -> Calla
 
 
 def tune_grid(*, where: str | None = None, requires: str = "", **axes: Iterable[Value]) -> Callable[[Any], Any]:
-    """A Cartesian product of rows, of which `where` admits some: `where="mr * nr <= 128"`."""
+    """A Cartesian product of rows, of which `where` admits some: `where="mr * nr <= 128"`. It may have millions.
+
+    `where` may name `registers` and `vector_bytes` of the box, how many vector registers it has and how wide they are:
+    `"mr * nv + nv < registers"`. A row that exceeds them is a row, but is not tried when that box is tuned.
+    """
     values = {name: tuple(axis) for name, axis in axes.items()}
 
     def product(kernel: str) -> Product:
         try:
-            expression = Expression(where, tuple(values)) if where is not None else None
+            expression = Expression(where, tuple(dict.fromkeys((*values, *LIMITS)))) if where is not None else None
         except ExpressionError as error:
             raise DeclarationError(kernel, f"row {values}: where: {error}") from None
         return Product(values, expression, requires)
@@ -134,9 +138,9 @@ def _spec(fn: FunctionType, scope: Scope, options: Options, names: Mapping[str, 
     if not rows:
         raise DeclarationError(name, "no rows: add tune_perm or tune_grid below tune")
     grid = Grid(rows)
-    suffixes = _check_grid(name, grid)
+    _check_grid(name, grid)
     signature = read_signature(fn, name, names, inplace=options.inplace)
-    fallback = _fallback(name, options.fallback, suffixes, signature)
+    fallback = _fallback(name, options.fallback, grid, signature)
     _check_options(name, options, signature)
     companions = _companions(fn, [mark for mark in marks if isinstance(mark, Companion)], fallback, names)
     functions = (Function(name, options.gen, fn, signature, options.define), *companions)
@@ -148,8 +152,7 @@ def _spec(fn: FunctionType, scope: Scope, options: Options, names: Mapping[str, 
     )  # fmt: skip
 
 
-def _check_grid(name: str, grid: Grid) -> set[str]:
-    """The suffixes of all rows, each of which is in order."""
+def _check_grid(name: str, grid: Grid) -> None:
     for part in grid.parts:
         for axis, value in _points(part):
             if not _is_value(value):
@@ -158,10 +161,8 @@ def _check_grid(name: str, grid: Grid) -> set[str]:
             parse_requires(part.requires)
         except ExpressionError as error:
             raise DeclarationError(name, f"row {part.values}: {error}") from None
-    suffixes: set[str] = set()
-    for sentence in grid.check(suffixes):
+    for sentence in grid.check():
         raise DeclarationError(name, sentence)
-    return suffixes
 
 
 VALUES = "a value is a bool, an int, a finite float or a str"
@@ -177,7 +178,8 @@ def _points(part: Perm | Product) -> list[tuple[str, object]]:
     return [(axis, value) for axis, values in part.values.items() for value in values]
 
 
-def _fallback(name: str, text: str, suffixes: set[str], signature: Signature) -> Fallback:
+def _fallback(name: str, text: str, grid: Grid, signature: Signature) -> Fallback:
+    suffixes = {name for item in text.split(";") for name in item.split()[:1] if grid.find(name) is not None}
     try:
         return parse_fallback(text, suffixes, signature.sizes)
     except ExpressionError as error:
@@ -187,6 +189,8 @@ def _fallback(name: str, text: str, suffixes: set[str], signature: Signature) ->
 def _check_options(name: str, options: Options, signature: Signature) -> None:
     if options.gate.size and options.gate.size not in signature.sizes:
         raise DeclarationError(name, f"gate {options.gate}: the sizes are {', '.join(signature.sizes)}")
+    if options.gate.nonfinite not in NONFINITE:
+        raise DeclarationError(name, f"gate {options.gate}: nonfinite is one of {', '.join(NONFINITE)}")
     for case in options.cases:
         if sentence := case_problem(case, signature):
             raise DeclarationError(name, sentence)

@@ -14,13 +14,13 @@ from tunegen.calling import REFERENCE as REFERENCE_CALLEE
 from tunegen.calling import Callee, Dispatcher, native_type
 from tunegen.choosing.resolve import Consulted, Outcome, Sources, Stamp, consult, resolve, unstamped
 from tunegen.errors import CompileError, CompilerUnavailable, Declined, KernelNotFound, RenderError
-from tunegen.grid import REFERENCE, Row
+from tunegen.grid import REFERENCE, Grid, Row
 from tunegen.making import make
 from tunegen.making.compile import assembly
 from tunegen.making.render import render
 from tunegen.making.spec import Function, Spec
 from tunegen.public.sources import sources, warn_once
-from tunegen.public.variant import ReferenceVariant, Variant, checked, native_entry
+from tunegen.public.variant import ReferenceVariant, Variants, native_entry
 from tunegen.signature import ElementType
 
 Family = Mapping[str, make.Linked]
@@ -58,7 +58,7 @@ class KernelMethods(Dispatcher):
         self.companions = {f.name: Companion(self, f) for f in spec.companions}
         self._made: dict[tuple[str, str], Family] = {}
         self._stamps: dict[str, Stamp] = {}
-        self._variants: dict[str, Callable[..., Any]] | None = None
+        self._variants: Variants | None = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.spec.scope}:{self.name}{self.signature}>"
@@ -147,7 +147,7 @@ class KernelMethods(Dispatcher):
                 callees.append(Callee(*self._made[element_type, choice.emitted][function]))
         return callees
 
-    def variants(self) -> Mapping[str, Callable[..., Any]]:
+    def variants(self) -> Variants:
         """Callables by suffix, `reference` first. In mode normal that is all; in tune and test, the whole grid.
 
         Each is rendered and compiled when it is first called, and raises `Declined`, `RenderError` or `CompileError`
@@ -155,13 +155,9 @@ class KernelMethods(Dispatcher):
         """
         if self._variants is None:
             mode = knobs.MODE.get()
-            rows = self.spec.grid if mode != "normal" else ()
-            found: dict[str, Callable[..., Any]] = {REFERENCE: ReferenceVariant(self.spec)}
-            for row in rows:
-                variant = Variant(self.spec, row)
-                found[row.suffix] = checked(variant) if mode == "test" else variant
-            self._variants = found
-        return MappingProxyType(self._variants)
+            grid = self.spec.grid if mode != "normal" else Grid(())
+            self._variants = Variants(self.spec, grid, {REFERENCE: ReferenceVariant(self.spec)}, gated=mode == "test")
+        return self._variants
 
     def ir(self, suffix: str, element_type: str | None = None) -> str:
         """LLVM IR of a variant for this box. Raises `KernelNotFound`, `Declined` or `RenderError`."""
@@ -177,9 +173,7 @@ class KernelMethods(Dispatcher):
         types = {t.name: t for t in self.signature.element_types}
         row = self.spec.grid.find(suffix)
         if row is None:
-            raise KernelNotFound(
-                f"{self.name}: {suffix!r} is no row; rows are {', '.join(r.suffix for r in self.spec.grid)}"
-            )
+            raise KernelNotFound(f"{self.name}: {suffix!r} is no row; rows are {self.spec.grid.names()}")
         if element_type is not None and element_type not in types:
             raise KernelNotFound(f"{self.name}: element type {element_type!r}; there are {', '.join(types)}")
         return row, types[element_type or next(iter(types))]

@@ -61,6 +61,17 @@ def write_entry(spec: Spec, element_type: ElementType, box: Box, entry: Entry) -
     return path
 
 
+def kept_winners(
+    path: Path, spec: Spec, element_type: ElementType, winners: dict[str, str]
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """`winners` (suffix by condition text) with the evidence that the newest entry in a manifest has for them."""
+    entries = store.read(path).scopes.get(spec.scope, {}).get(spec.key(element_type), [])
+    newest = next((entry for entry in entries if isinstance(entry, Entry)), None)
+    found = {c: newest.winner(c) if newest is not None else None for c in winners}
+    same = {c: regime for c, regime in found.items() if regime is not None and regime.winner == winners[c]}
+    return {c: (suffix, same[c].evidence if c in same else {}) for c, suffix in winners.items()}
+
+
 def tune_manifest_set(kernel: KernelMethods | str, suffix: str, element_type: str | None = None) -> Written:
     """Records `suffix` as the winner of a kernel for all sizes, in the manifest that the rail named.
 
@@ -70,8 +81,7 @@ def tune_manifest_set(kernel: KernelMethods | str, suffix: str, element_type: st
     found = find_kernel(kernel) if isinstance(kernel, str) else kernel
     spec, box = found.spec, this_box()
     if suffix != REFERENCE and spec.grid.find(suffix) is None:
-        rows = ", ".join([REFERENCE, *(row.suffix for row in spec.grid)])
-        raise KernelNotFound(f"{spec.name}: {suffix!r} is no row; rows are {rows}")
+        raise KernelNotFound(f"{spec.name}: {suffix!r} is no row; rows are {REFERENCE}, {spec.grid.names()}")
     types = [t for t in spec.signature.element_types if element_type in (None, t.name)]
     if not types:
         names = ", ".join(t.name for t in spec.signature.element_types)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from tunegen.calling.checking import check
 from tunegen.calling.identity import entry_identity
 from tunegen.errors import CompileError, Declined, GateError
 from tunegen.expressions import SizeCondition
-from tunegen.grid import REFERENCE, Row
+from tunegen.grid import REFERENCE, Grid, Row
 from tunegen.making import make
 from tunegen.making.compile import link
 from tunegen.making.spec import Spec
-from tunegen.signature import Operand, Signature
+from tunegen.signature import ElementType, Operand, Signature
 
 
 def native_entry(dispatcher: Dispatcher, box: Box) -> int:
@@ -44,18 +45,20 @@ def _entry(signature: Signature, conditions: tuple[SizeCondition, ...], table_of
 class VariantMethods(Dispatcher):
     """One row of the grid. Made when it is first called; `Declined` for an element type that it does not have."""
 
-    __slots__ = ("declined", "row", "spec")
+    __slots__ = ("declined", "row", "spec", "types")
 
-    def __init__(self, spec: Spec, row: Row) -> None:
+    def __init__(self, spec: Spec, row: Row, types: tuple[ElementType, ...] = ()) -> None:
+        """Of all element types, or of these alone."""
         super().__init__(f"{spec.name}__{row.suffix}", spec.signature, (), self._refuse)
         self.spec = spec
         self.row = row
+        self.types = types or spec.signature.element_types
         self.declined: dict[str, Declined] = {}
 
     def load(self) -> None:
         """Makes the variant for each element type. Raises what the last one raised when none can be made."""
         box, table = this_box(), {}
-        for element_type in self.signature.element_types:
+        for element_type in self.types:
             try:
                 family = make.make_family(self.spec, self.row, element_type, box)
                 table[element_type.name] = [Callee(*family[self.spec.name])]
@@ -63,11 +66,12 @@ class VariantMethods(Dispatcher):
                 self.declined[element_type.name] = declined
         if not table:
             raise next(iter(self.declined.values()))
-        refused = {name: [REFERENCE_CALLEE] for name in self.declined}
+        refused = {t.name: [REFERENCE_CALLEE] for t in self.signature.element_types if t.name not in table}
         self.install(native_entry(self, box), {**table, **refused})
 
     def _refuse(self, *_: Any) -> None:
-        raise Declined("; ".join(f"{name}: {declined}" for name, declined in self.declined.items()))
+        reasons = [f"{name}: {declined}" for name, declined in self.declined.items()]
+        raise Declined("; ".join(reasons) or f"it was made for {', '.join(t.name for t in self.types)} alone")
 
 
 class ReferenceMethods(Dispatcher):
@@ -112,6 +116,32 @@ def checked(variant: VariantMethods) -> Callable[..., Any]:
 
     call.__name__ = variant.name
     return call
+
+
+class Variants(Mapping[str, Callable[..., Any]]):
+    """Callables by suffix, made when they are asked for: those given first, then the rows of a grid."""
+
+    def __init__(self, spec: Spec, grid: Grid, made: Mapping[str, Callable[..., Any]], *, gated: bool = False) -> None:
+        self._spec = spec
+        self._grid = grid
+        self._first = tuple(made)
+        self._made = dict(made)
+        self._gated = gated
+
+    def __getitem__(self, suffix: str) -> Callable[..., Any]:
+        if suffix not in self._made:
+            row = self._grid.find(suffix)
+            if row is None:
+                raise KeyError(suffix)
+            variant = Variant(self._spec, row)
+            self._made[suffix] = checked(variant) if self._gated else variant
+        return self._made[suffix]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._first, (row.suffix for row in self._grid))
+
+    def __len__(self) -> int:
+        return len(self._first) + self._grid.count().rows
 
 
 def oracle(spec: Spec, values: dict[str, Any]) -> dict[str, Any]:

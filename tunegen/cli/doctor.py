@@ -1,0 +1,42 @@
+"""`tunegen doctor`: whether this box is fit to measure on, and what to do where it is not."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from tunegen.cli import output
+from tunegen.harness import doctor
+from tunegen.harness.doctor import Check
+
+REFUSED = 3
+
+
+def add(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser("doctor", help="is this box fit to measure on", description=__doc__)
+    output.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the checks. Exit code 3 when a tune would be refused, else 0: a bad check alone forbids nothing."""
+    found = doctor.examine(doctor.this_system())
+    if options.json:
+        output.write_json(found)
+    else:
+        _print_table(found.checks)
+    return REFUSED if found.verdict == "refused" else 0
+
+
+def _print_table(checks: Sequence[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("check", "state", "read", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        table.add_row(check.name, check.state, check.read, check.advice)
+    Console(highlight=False).print(table, markup=False)
