@@ -7,11 +7,10 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tunegen.signature import ElementType
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 class Mismatch(msgspec.Struct, frozen=True):

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _OVERLAP_WORK: Any = 1_000_000
 """Effort after which numpy gives up to find out whether two strided arrays share memory. Its stubs know 0 and -1."""
