@@ -16,7 +16,7 @@ FOLDERS = {"tunegen": ROOT / "tunegen", "tunegen.harness": ROOT / "harness", "tu
 
 FLOORS = (
     # ground; the floors of single files have steps, so that here, too, a room imports only from below
-    {"errors", "log"},
+    {"errors", "log", "digest"},
     {"knobs", "features", "expressions"},
     {"paths", "points"},
     # describing

@@ -8,13 +8,13 @@ import platform
 import re
 from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tunegen import knobs, log
+from tunegen.digest import sha256
 from tunegen.features import KNOWN, without
 
 VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "0x41": "arm", "0x61": "apple", "0x51": "qualcomm"}

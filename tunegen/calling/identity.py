@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
+from tunegen.digest import sha256
 from tunegen.expressions import SizeCondition
 from tunegen.signature import Signature
 

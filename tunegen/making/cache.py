@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
 from tunegen import log, paths
+from tunegen.digest import sha256
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from hashlib import sha256
 
+from tunegen.digest import sha256
 from tunegen.errors import CompileError
 
 SHT_SYMTAB = 2

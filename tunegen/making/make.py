@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
 from tunegen.box import Box, process_triple
+from tunegen.digest import sha256
 from tunegen.errors import CompileError, Declined
 from tunegen.grid import Row
 from tunegen.making.cache import ObjectCache, Record, object_cache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from tunegen.digest import sha256
 from tunegen.errors import Declined, RenderError
 from tunegen.signature import ElementType, Scalar, Signature
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from tunegen.cases import Case, Inputs
+from tunegen.digest import sha256
 from tunegen.fallback import Fallback
 from tunegen.gates import GATING, Gate
 from tunegen.grid import Grid, Row, Value
