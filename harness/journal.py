@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from tunegen import log
 from tunegen.box import Box
 from tunegen.choosing import store
+from tunegen.digest import sha256
 from tunegen.grid import Row
 from tunegen.harness.protocol import Known, Outcome
 from tunegen.making import make

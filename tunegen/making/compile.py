@@ -15,8 +15,6 @@ from tunegen.errors import CompileError, CompilerUnavailable, LinkError, VerifyE
 PASSES = "O3;no-loop-vectorize;no-slp-vectorize;no-unroll"
 """The pass pipeline, as part of every cache key: templates decide the shape of the code, LLVM the rest."""
 
-NO_BUILTINS = '"no-builtins"'
-
 
 class Target(NamedTuple):
     """What code is made for. `features` is LLVM's text: `+avx2,-avx512f`."""
