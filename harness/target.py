@@ -29,6 +29,12 @@ class Target(NamedTuple):
         return self.spec.key(self.element_type)
 
 
+def names(scope: Scope) -> set[str]:
+    """What `--only` may name in a scope: `gemm`, and `gemm[f32]`."""
+    kernels = scope.kernels.values()
+    return {name for k in kernels for name in (k.name, *map(k.spec.key, k.signature.element_types))}
+
+
 def targets(scope: Scope, only: Sequence[str] = (), *, retune: bool = False) -> list[Target]:
     """What there is to tune in a scope: all that is not tuned, or all with `retune`, out of `only` when given."""
     tuned = {(row.kernel, row.element_type) for row in tune_status(scope.name) if row.tuned and not retune}

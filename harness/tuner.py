@@ -28,7 +28,7 @@ from tunegen.harness.protocol import STATES
 from tunegen.harness.report import Event, Observer, Report, describe, unwanted, where_time_went
 from tunegen.harness.simulate import Space, write_spaces
 from tunegen.harness.spawn import Stop
-from tunegen.harness.target import Target, targets
+from tunegen.harness.target import Target, names, targets
 from tunegen.public.scope import find_scope
 
 log = logging.getLogger("tunegen.tuner")
@@ -89,9 +89,7 @@ def _run(scope_name: str, options: argparse.Namespace, stop: Stop, started: floa
     knobs.change({knobs.MODE.name: "normal"})
     scope = find_scope(scope_name)
     only = [name for name in options.only.split(",") if name]
-    known = {
-        name for k in scope.kernels.values() for name in (k.name, *(k.spec.key(t) for t in k.signature.element_types))
-    }
+    known = names(scope)
     if unknown := [name for name in only if name not in known]:
         log.error("scope %s has no kernel %s; it has %s", scope_name, ", ".join(unknown), ", ".join(sorted(known)))
         return FAILED

@@ -156,6 +156,13 @@ def test_kernels_of_a_script_are_refused_with_a_clear_word(library: Path) -> Non
     assert "move it to a module" in done.stderr
 
 
+def test_a_kernel_of_one_scope_leaves_the_other_scopes_alone(library: Path) -> None:
+    done = run(library, "-m", "tunegen", "tune", "kernels", "faulty", "--only", "copy", "--effort", "quick",
+               "--noisy-ok", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [report["key"] for report in json.loads(done.stdout)["reports"]] == ["copy[f32]"]
+
+
 def test_an_unknown_kernel_or_duration_is_a_usage_error(library: Path) -> None:
     unknown = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copi")
     assert unknown.returncode == 2

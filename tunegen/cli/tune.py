@@ -22,7 +22,7 @@ from tunegen.harness.candidates import fitting
 from tunegen.harness.measure import now_s
 from tunegen.harness.report import Event, Report, time_by_stage, where_time_went
 from tunegen.harness.spawn import Stop
-from tunegen.harness.target import targets
+from tunegen.harness.target import names, targets
 from tunegen.public.scope import Scope
 from tunegen.public.sources import target_manifest
 from tunegen.public.status import load, summary, tune_status
@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     if options.dry_run:
         return _dry_run(scopes, only, options)
-    code, reports = _tune(scopes, options, end)
+    named = {scope: [name for name in only if name in names(scope)] for scope in scopes}
+    code, reports = _tune({s: own for s, own in named.items() if own or not only}, options, end)
     load()
     rows = tune_status(*(scope.name for scope in scopes))
     changed = {scope.name: _changes(scope) for scope in scopes} if options.diff else {}
@@ -79,14 +80,17 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _tune(scopes: list[Scope], options: argparse.Namespace, end: float | None) -> tuple[int, list[Report]]:
-    """Runs the tuner of each scope. Returns the exit code and all reports; after a signal no further tuner starts."""
+def _tune(scopes: dict[Scope, list[str]], options: argparse.Namespace, end: float | None) -> tuple[int, list[Report]]:
+    """Runs the tuner of each scope for the kernels named of it, or for all. Returns the exit code and all reports.
+
+    After a signal no further tuner starts.
+    """
     reports: list[Report] = []
     codes = set()
     with Stop(passed_on=0).listening() as stop:
-        for index, scope in enumerate(scopes):
+        for index, (scope, only) in enumerate(scopes.items()):
             budget = max(end - now_s(), 0.001) / (len(scopes) - index) if end is not None else None
-            code, found = _run_tuner(scope, options, budget, stop)
+            code, found = _run_tuner(scope, only, options, budget, stop)
             reports += found
             codes.add(code)
             if stop:
@@ -125,11 +129,9 @@ def _lines(changed: dict[str, list[history.Change]]) -> list[str]:
 def _known(scopes: list[Scope], only: list[str]) -> list[str]:
     from tunegen.errors import KernelNotFound
 
-    names = {
-        n for s in scopes for k in s.kernels.values() for n in (k.name, *map(k.spec.key, k.signature.element_types))
-    }
-    if unknown := [name for name in only if name not in names]:
-        raise KernelNotFound(f"no kernel {', '.join(unknown)}; there are {', '.join(sorted(names))}")
+    there = set().union(*map(names, scopes))
+    if unknown := [name for name in only if name not in there]:
+        raise KernelNotFound(f"no kernel {', '.join(unknown)}; there are {', '.join(sorted(there))}")
     return only
 
 
@@ -147,12 +149,14 @@ def _dry_run(scopes: list[Scope], only: list[str], options: argparse.Namespace) 
     return 0
 
 
-def _run_tuner(scope: Scope, options: argparse.Namespace, budget: float | None, stop: Stop) -> tuple[int, list[Report]]:
+def _run_tuner(
+    scope: Scope, only: list[str], options: argparse.Namespace, budget: float | None, stop: Stop
+) -> tuple[int, list[Report]]:
     """Runs the scope's tuner in a child process and draws its progress. Returns its exit code and reports."""
     reading, writing = os.pipe()
     script = [str(scope.tuner)] if scope.tuner else ["-m", "tunegen.harness", scope.module]
     command = [sys.executable, "-P", *script, "--events", str(writing), "--effort", options.effort]
-    command += ["--only", options.only] if options.only else []
+    command += ["--only", ",".join(only)] if only else []
     command += ["--retune"] if options.retune else []
     command += ["--noisy-ok"] if options.noisy_ok else []
     command += ["--strict", ",".join(sorted(options.strict))] if options.strict else []
