@@ -1,83 +1,44 @@
-"""A contest: the race of one regime, from screening over the final to its confirmation."""
+"""A contest: the race of one regime, from screening over heats and the final to its confirmation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from tunegen.grid import REFERENCE
-from tunegen.harness import race
-from tunegen.harness.measure import ClockError, Operands, Runner, now_s, size_eviction
-from tunegen.harness.noise import Noise, last_cache_bytes, merged
-from tunegen.harness.problems import make_inputs, operands
+from tunegen.harness import looks, race
+from tunegen.harness.bench import Sampling
+from tunegen.harness.evidence import Decision, result
+from tunegen.harness.looks import Look
+from tunegen.harness.measure import now_s
+from tunegen.harness.noise import Noise, merged
 from tunegen.harness.protocol import Message, RegimeResult, Trying
-from tunegen.making.spec import Spec
-from tunegen.signature import ElementType
+from tunegen.harness.race import TWIN
 
 Tell = Callable[[Message], None]
-SCREEN_ROUNDS = 3
-FINAL_SHARE = 0.7
-"""Part of the time that the final may take; the confirmation has what is left."""
+SCREEN_ROUNDS = 5
+HEAT_ROUNDS = 9
+"""Rounds of the first heat; each further one has twice as many, and half the runners."""
+SPREAD_ROUNDS = 9
+"""Rounds of the default against itself, which tell how blurred the screening was."""
+MARGIN = 3.0
+"""Who was screened less than this many standard errors below the last finalist takes part in the heats."""
+LEAST_MARGIN = 0.03
+"""Screening looks at five places in memory alone, which may make a difference of this much on a quiet box, too."""
+HEAT_SHARE, FINAL_SHARE = 0.3, 0.7
+"""Part of the time after which the heats, and the final, go on no more; the confirmation has what is left."""
 HOPELESS = 0.5
-"""The reference takes part in the final only when screening puts it above this ratio to the default."""
-
-
-class Bench:
-    """Runners of one kernel by (suffix, case), made when they are first sampled."""
-
-    def __init__(self, spec: Spec, element_type: ElementType, variants: Mapping[str, Callable[..., Any]]) -> None:
-        self.spec = spec
-        self.element_type = element_type
-        self.variants = variants
-        self.operands: dict[str, Operands] = {}
-        self.runners: dict[tuple[str, str], Runner] = {}
-        self.last = ""
-        self.restore = [i for i, p in enumerate(spec.signature.parameters) if getattr(p, "role", "") == "inout"]
-
-    def sample(self, suffix: str, case_name: str) -> float:
-        """Nanoseconds per call of a variant on a case. Raises `race.Refused` when the clock showed none."""
-        key = (suffix, case_name)
-        if key not in self.runners:
-            runner = Runner(self.variants[suffix], self._operands(case_name))
-            runner.warm_up()
-            self.runners[key] = runner
-        runner = self.runners[key]
-        try:
-            # whoever ran last, and whoever was told about it, left the caches to others; a long call hardly notices,
-            # unless the last one was on other operands
-            if not runner.operands.cold and (runner.repetitions > 1 or case_name != self.last):
-                runner.settle()
-            self.last = case_name
-            return runner.sample()
-        except ClockError:
-            raise race.Refused(suffix, case_name, 0) from None
-
-    def _operands(self, case_name: str) -> Operands:
-        """The operands of a case, which all runners share: hot or cold, as it is declared."""
-        if case_name not in self.operands:
-            case = next(case for case in self.spec.cases if case.name == case_name)
-            inputs = make_inputs(self.spec, self.element_type, case.sizes, seed=0, optional=False)
-            values = list(operands(self.spec, self.element_type, case.sizes, inputs).values())
-            if case.cold and (last := last_cache_bytes()):
-                size_eviction(last)
-            self.operands[case_name] = Operands(values, self.restore, cold=case.cold)
-        return self.operands[case_name]
-
-
-class Sampling(Protocol):
-    """What a contest asks for samples: a bench, or a replay of a recorded space."""
-
-    def sample(self, suffix: str, case_name: str) -> float:
-        """Nanoseconds per call of a variant on a case."""
-        ...
+"""Who is below this ratio to the default in the first round of screening is not looked at again. The same for the
+reference: above it, it takes part in the final."""
 
 
 class Contest(msgspec.Struct):
     """One regime: its cases, and the default as the baseline. Entrants come in by being screened.
 
-    `chain` is the fallback of the regime, and `place` the place of a suffix in the grid: they decide ties.
+    `chain` is the fallback of the regime, and `place` the place of a suffix in the grid: they decide ties. `pairs` is
+    after how many rounds a race is looked at first, `finalists` how many take part in the final.
     """
 
     condition: str
@@ -108,27 +69,42 @@ class Contest(msgspec.Struct):
 
     def final(self, seconds: float, states: dict[str, int]) -> RegimeResult:
         """Races the best within about `seconds` and says who won. `states` counts what became of all candidates."""
-        deadline = self.now() + seconds
+        begin = self.now()
+        self.bench.move(0)
         probes = self._probe()
         reference = 1.0 if self.default == REFERENCE else self._ratio(REFERENCE, "reference")
-        contenders = self._contenders(reference)
-        times = self._rounds(contenders, "final", self.now() + FINAL_SHARE * max(deadline - self.now(), 0.0))
-        verdicts = {r: self._verdict(times, r) for r in contenders if r != self.default and r not in self.refused}
+        finalists = self._finalists(begin + HEAT_SHARE * seconds)
+        if reference > HOPELESS and REFERENCE not in (self.default, *finalists):
+            finalists.append(REFERENCE)
+        times = self._race(finalists, "final", begin + FINAL_SHARE * seconds, Look.open)
+        probes += self._probe()
+        seen = looks.look(times, self.default, self.cases)
+        verdicts = {runner: verdict for runner, verdict in seen.verdicts.items() if runner not in self.refused}
         if REFERENCE in verdicts:
             reference = verdicts[REFERENCE].ratio
-        probes += self._probe()
-        # what a busy neighbour does to instruction fetch, the default's own samples show for this kernel
-        floor = max([race.floor(times, self.default, self.cases), *(probe.native.floor for probe in probes)])
-        winner = race.decide(list(verdicts.values()), self._preference(), floor)
+        winner = race.decide(list(verdicts.values()), self._preference(), seen.floor)
         again: race.Times = {}
         if winner is not None:
             standing = [winner, *(v for r, v in verdicts.items() if r == self.incumbent != winner.runner)]
-            standing = [verdict for verdict in standing if verdict.beats(floor)]
-            again = self._rounds([self.default, *(v.runner for v in standing)], "confirm", deadline)
-            winner = next((v for v in standing if self._stands(again, v.runner)), None)
+            standing = [verdict for verdict in standing if verdict.beats(seen.floor)]
+            winner, again = self._confirmed(standing, begin + seconds)
         probes += self._probe()
-        outcome = Outcome(winner, verdicts, times, again, reference, floor, merged(probes) if probes else None)
-        return result(self, outcome, states)
+        decision = Decision(
+            self.condition, self.cases, self.default, winner, verdicts, times, again, reference, seen.floor,
+            merged(probes) if probes else None, self.refused,
+        )  # fmt: skip
+        return result(decision, states)
+
+    def _confirmed(self, standing: Sequence[race.Verdict], deadline: float) -> tuple[race.Verdict | None, race.Times]:
+        """The first of some winners that a fresh race stands by, in other places of memory, and its samples.
+
+        The incumbent may stand where the winner does not.
+        """
+        self.bench.move(1)
+        again = self._race([v.runner for v in standing], "confirm", deadline, Look.unconfirmed)
+        seen = looks.look(again, self.default, self.cases).verdicts
+        fit = (v for v in standing if v.runner not in self.refused and race.confirmed(seen[v.runner]))
+        return next(fit, None), again
 
     def _probe(self) -> list[Noise]:
         return [self.probe()] if self.probe is not None else []
@@ -138,113 +114,92 @@ class Contest(msgspec.Struct):
         order = [self.incumbent, self.default, *self.chain, *sorted(self.screened, key=self.place)]
         return {suffix: rank for rank, suffix in enumerate(dict.fromkeys(order))}
 
-    def _verdict(self, times: race.Times, runner: str) -> race.Verdict:
-        return race.compare(times, runner, self.default, self.cases)
-
-    def _stands(self, times: race.Times, runner: str) -> bool:
-        """Whether a second, fresh race confirms a runner. The incumbent may stand where the winner does not."""
-        return runner not in self.refused and race.confirmed(self._verdict(times, runner))
-
     def _ratio(self, runner: str, stage: str) -> float:
-        runners = [self.default, runner]
-        times = self._guarded(runners, stage, lambda done: done >= SCREEN_ROUNDS)
-        return 0.0 if runner in self.refused else self._verdict(times, runner).ratio
+        def field(times: race.Times, done: int) -> Sequence[str]:
+            hopeless = done == 1 and race.compare(times, runner, self.default, self.cases).ratio < HOPELESS
+            return () if hopeless or done >= SCREEN_ROUNDS else (self.default, runner)
 
-    def _contenders(self, reference: float) -> list[str]:
-        """The default, the best of the screening, the incumbent, and the reference if it has a chance."""
-        fit = [runner for runner in self.screened if runner not in self.refused and self.screened[runner] > 0]
-        chosen = [self.default, *sorted(fit, key=lambda runner: -self.screened[runner])[: self.finalists]]
-        if self.incumbent in fit:
-            chosen.append(self.incumbent)
-        if reference > HOPELESS:
-            chosen.append(REFERENCE)
-        return list(dict.fromkeys(chosen))
+        times = self._guarded(stage, SCREEN_ROUNDS, field)
+        return 0.0 if runner in self.refused else race.compare(times, runner, self.default, self.cases).ratio
 
-    def _rounds(self, runners: list[str], stage: str, deadline: float) -> race.Times:
-        def enough(done: int) -> bool:
-            return done >= self.pairs or (done >= race.FEWEST_PAIRS and self.now() > deadline)
+    def _finalists(self, deadline: float) -> list[str]:
+        """The best of those that were screened, and the incumbent. Near ties are told apart in heats.
 
-        return self._guarded(runners, stage, enough)
+        What a heat saw decides who goes on, and nothing else: the final starts from nothing, so that luck in a heat is
+        no luck in the final.
+        """
+        fit = [r for r in self.screened if r not in (self.default, *self.refused) and self.screened[r] > 0]
+        fit.sort(key=lambda runner: -self.screened[runner])
+        pool = self._near(fit) if len(fit) > self.finalists else fit
+        heat = HEAT_ROUNDS
+        while len(pool) > self.finalists and self.now() < deadline:
+            pool = self._heat(pool, heat, deadline)[: max(self.finalists, len(pool) // 2)]
+            heat *= 2
+        chosen = pool[: self.finalists]
+        return [*chosen, self.incumbent] if self.incumbent in fit and self.incumbent not in chosen else chosen
 
-    def _guarded(self, runners: list[str], stage: str, enough: Callable[[int], bool]) -> race.Times:
+    def _near(self, fit: Sequence[str]) -> list[str]:
+        """The best, and all whom chance may have put behind them in the screening."""
+        opening = [self.default, TWIN]
+        times = self._guarded("heat", SPREAD_ROUNDS, race.always(opening, SPREAD_ROUNDS))
+        blur = race.spread(times, TWIN, self.default, self.cases) / math.sqrt(SCREEN_ROUNDS)
+        least = self.screened[fit[self.finalists - 1]] * math.exp(-max(MARGIN * blur, LEAST_MARGIN))
+        return [runner for runner in fit if self.screened[runner] >= least]
+
+    def _heat(self, pool: Sequence[str], rounds: int, deadline: float) -> list[str]:
+        """Those who ran a heat of so many rounds, best first."""
+
+        def field(times: race.Times, done: int) -> Sequence[str]:
+            over = done >= rounds or (done > 0 and self.now() > deadline)
+            return () if over else [self.default, *(r for r in pool if r not in self.refused)]
+
+        times = self._guarded("heat", rounds, field)
+        left = [runner for runner in pool if runner not in self.refused]
+        ratios = {runner: race.compare(times, runner, self.default, self.cases).ratio for runner in left}
+        return sorted(left, key=lambda runner: -ratios[runner])
+
+    def _race(
+        self, runners: Sequence[str], stage: str, deadline: float, undecided: Callable[[Look], list[str]]
+    ) -> race.Times:
+        """A race against the default and its twin: it goes on among those who are `undecided` at a look."""
+        when = looks.schedule(self.pairs)
+        left = list(runners)
+
+        def field(times: race.Times, done: int) -> Sequence[str]:
+            nonlocal left
+            if done == 0:
+                left = list(runners)
+            elif done in when:
+                left = undecided(looks.look(times, self.default, self.cases))
+            late = done >= race.FEWEST_PAIRS and self.now() > deadline
+            if late or done >= when[-1] or (done >= when[0] and not left):
+                return ()
+            return [self.default, *(r for r in left if r not in self.refused), TWIN]
+
+        return self._guarded(stage, when[-1], field)
+
+    def _guarded(self, stage: str, total: int, field: race.Field) -> race.Times:
         """Rounds among runners with proper samples: whose are not is out, and the others begin again.
 
         The parent hears who runs next before each sample, outside the time that is taken, so that a death is charged
         to the right one. Raises `race.Refused` when it is the default.
         """
-        done = 0
 
-        def counted(rounds: int) -> bool:
-            nonlocal done
-            done = rounds
-            return enough(rounds)
+        def sample(runner: str, case: str, number: int) -> float:
+            suffix = self.default if runner == TWIN else runner
+            self.tell(Trying(suffix, stage, number, total))
+            return self.bench.sample(suffix, case, number)
 
-        def sample(runner: str, case: str) -> float:
-            self.tell(Trying(runner, stage, done, self.pairs))
-            return self.bench.sample(runner, case)
+        def among(times: race.Times, done: int) -> Sequence[str]:
+            wanted = field(times, done)
+            left = [runner for runner in wanted if runner not in self.refused]
+            # of two who were to be compared, one is out
+            return left if len(left) > 1 else ()
 
         while True:
             try:
-                return race.rounds(sample, runners, self.cases, counted)
+                return race.contested(sample, among, self.cases)
             except race.Refused as refused:
-                if refused.runner == self.default:
+                if refused.runner in (self.default, TWIN):
                     raise
                 self.refused[refused.runner] = str(refused)
-                runners = [runner for runner in runners if runner != refused.runner]
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What a final came to: `times` of the final, `again` those of the confirmation."""
-
-    winner: race.Verdict | None
-    verdicts: dict[str, race.Verdict]
-    times: race.Times
-    again: race.Times
-    reference: float
-    floor: float
-    noise: Noise | None
-
-
-def result(contest: Contest, outcome: Outcome, states: dict[str, int]) -> RegimeResult:
-    """The result of a regime, with the evidence for it and all samples."""
-    default, cases = contest.default, contest.cases
-    pairs = len(outcome.times[default, cases[0]])
-    chosen = outcome.winner or race.Verdict(default, 1.0, (1.0, 1.0), 1.0, pairs)
-    others = sorted((v for r, v in outcome.verdicts.items() if r != chosen.runner), key=lambda v: -v.ratio)
-    gain = 1.0 if chosen.runner == REFERENCE else chosen.ratio / outcome.reference if outcome.reference else 0.0
-    evidence: dict[str, Any] = {
-        "kind": "isolated",
-        "baseline": default,
-        "ratio": round(chosen.ratio, 4),
-        "interval": [round(x, 4) for x in chosen.interval],
-        "worst": round(chosen.worst, 4),
-        "pairs": pairs,
-        "noise": round(race.noise(outcome.times, default, cases), 4),
-        "floor": round(outcome.floor, 4),
-        "cases": list(cases),
-        "reference": round(gain, 4),
-        "outcomes": states,
-    }
-    if others:
-        evidence |= {"runner_up": others[0].runner, "margin": round(chosen.ratio / others[0].ratio - 1, 4)}
-    if outcome.winner is not None:
-        second = race.compare(outcome.again, chosen.runner, default, cases)
-        evidence["confirmed"] = {
-            "ratio": round(second.ratio, 4), "interval": [round(x, 4) for x in second.interval], "pairs": second.pairs,
-        }  # fmt: skip
-    if outcome.noise is not None:
-        evidence["box"] = outcome.noise.evidence()
-    if contest.refused:
-        evidence["refused"] = contest.refused
-    return RegimeResult(
-        contest.condition, chosen.runner, chosen.ratio, gain, evidence, by_runner(outcome.times),
-        by_runner(outcome.again), outcome.noise,
-    )  # fmt: skip
-
-
-def by_runner(times: race.Times) -> dict[str, dict[str, list[float]]]:
-    """Samples in nanoseconds by runner and case, as a file keeps them."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for (runner, case), samples in times.items():
-        found.setdefault(runner, {})[case] = samples
-    return found

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from tunegen.harness.race import MINIMUM_GAIN, interval_of_median
+from tunegen.harness.race import interval_of_median
 
 Side = Literal["below", "above", "tie"]
 """Which setting is faster at a value: the one meant for small values, the one meant for large ones, or neither."""
@@ -26,6 +26,8 @@ Kind = Literal["always", "never", "crossover", "no stable crossover"]
 
 STEP = 2
 """The grid is extended by this factor."""
+MARGIN = 0.02
+"""A setting wins at a value when it is this much faster there, with confidence."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class Found(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.reason}" if self.reason else self.kind
 
 
-def side_of(ratios: Sequence[float], margin: float = MINIMUM_GAIN) -> Side:
+def side_of(ratios: Sequence[float], margin: float = MARGIN) -> Side:
     """Who is faster by more than `margin`, by the confidence interval of the median of paired ratios.
 
     Raises `ValueError` for ratios that are no positive numbers.
@@ -65,7 +67,7 @@ class Search:
 
     def __init__(
         self, compare: Comparer, bounds: tuple[int, int], *, paths: Paths | None = None,
-        margin: float = MINIMUM_GAIN, resolution: float = 1.1,
+        margin: float = MARGIN, resolution: float = 1.1,
     ) -> None:  # fmt: skip
         """`bounds` are the least and the largest value that may be tried, `resolution` the wished ratio of a bracket.
 
@@ -174,7 +176,7 @@ class Search:
 
 def find_crossover(
     compare: Comparer, grid: Sequence[int], bounds: tuple[int, int], *, paths: Paths | None = None,
-    margin: float = MINIMUM_GAIN, resolution: float = 1.1,
+    margin: float = MARGIN, resolution: float = 1.1,
 ) -> Found:  # fmt: skip
     """Where the setting above begins to win: `always`, `never`, a `crossover` in a bracket, or `no stable crossover`.
 

@@ -15,7 +15,7 @@ import numpy as np
 from tunegen.cases import shapes
 from tunegen.grid import Row
 from tunegen.harness.memory import Framed, Layout, Memory, Where
-from tunegen.harness.problems import Array, Problem
+from tunegen.harness.problems import Array, Problem, poison
 from tunegen.making.spec import Spec
 from tunegen.signature import ElementType, Operand
 
@@ -53,13 +53,14 @@ def check(
     *,
     guarded: bool = False,
     announce: Callable[[str], None] = lambda label: None,
+    memory: Memory | None = None,
 ) -> Wrong | None:
     """The first problem that `variant` gets wrong; None when it passes the gate.
 
     Outputs are poisoned, inputs must be left as they were, and nothing around an operand may be written. `announce` is
-    called with each problem's label before the variant runs.
+    called with each problem's label before the variant runs. `memory` is that of an earlier check.
     """
-    memory = Memory()
+    memory = memory or Memory()
     for problem in problems:
         announce(problem.label)
         placed = _placed(spec, element_type, problem, memory, layout_of(problem.number, guarded=guarded))
@@ -90,7 +91,7 @@ def _placed(spec: Spec, element_type: ElementType, problem: Problem, memory: Mem
         if isinstance(parameter, Operand) and parameter.role == "out":
             shape = shapes(spec.signature, problem.sizes)[name]
             values[name] = memory.array(name, shape, spec.signature.type_of(parameter, element_type).dtype, layout)
-            values[name].array[...] = np.nan
+            poison(values[name].array)
         elif isinstance(given := problem.inputs[name], np.ndarray):
             values[name] = memory.array(name, given.shape, given.dtype, layout)
             values[name].array[...] = given

@@ -11,7 +11,8 @@ import msgspec
 
 from tunegen import log
 from tunegen.choosing import store
-from tunegen.choosing.document import Entry, Manifest, RegimeWinner
+from tunegen.choosing.document import MAX_BYTES, Entry, Manifest, RegimeWinner
+from tunegen.paths import read_plain
 
 KEPT = 5
 """How many earlier manifests are kept."""
@@ -55,7 +56,7 @@ def earlier(manifest: Path) -> list[Path]:
 def keep(manifest: Path) -> None:
     """Keeps a manifest as it is now, before a run changes it. A failure to is said, and costs nothing else."""
     try:
-        data = manifest.read_bytes()
+        data = read_plain(manifest, MAX_BYTES)
         before = earlier(manifest)
         if before and before[-1].read_bytes() == data:
             return
@@ -89,7 +90,7 @@ def _winners(manifest: Manifest, scope: str) -> dict[tuple[str, str], RegimeWinn
 
 def _newest(manifest: Manifest, scope: str) -> Iterator[tuple[str, Entry]]:
     for key, entries in manifest.scopes.get(scope, {}).items():
-        entry = next((entry for entry in entries if isinstance(entry, Entry)), None)
+        entry = next((entry for entry in entries if isinstance(entry, Entry) and entry.regimes), None)
         if entry is not None:
             yield key, entry
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+import tunegen.templates
 from tunegen import log
 from tunegen.box import Box
 from tunegen.choosing import store
@@ -23,13 +24,20 @@ from tunegen.grid import Row
 from tunegen.harness.protocol import Known, Outcome
 from tunegen.making import make
 from tunegen.making.compile import llvm_version
+from tunegen.making.render import SHIPPED, Templates
 from tunegen.making.spec import Spec, digest_of
+from tunegen.paths import read_plain
 from tunegen.signature import ElementType
 
-PASSING = ("not tried", "timed out", "out of memory", "slower", "duplicate")
-"""Outcomes that depend on the load, the budget or the order of a run: the next one finds out for itself."""
+PASSING = ("not tried", "out of memory", "slower", "duplicate")
+"""Outcomes that depend on the load, the budget or the order of a run: the next one finds out for itself. A candidate
+that was silent for minutes is none of these: to find out again would cost each run as much."""
 
 
+INTENT = "intent "
+EARLIER = ", in an earlier run; it is tried again when something changes, or with --retune"
+MAX_BYTES = 256 << 20
+"""A larger file is no journal of ours."""
 MOST_WASTE = 2000
 """Lines that later ones replaced, before the file is written anew."""
 
@@ -55,9 +63,45 @@ def identity_of(spec: Spec, element_type: ElementType, row: Row, box: Box) -> st
         f.name: make.make_object(f, row, element_type, spec.templates, box.feature_set, target).digest
         for f in spec.functions
     }
-    parts = spec.parts([dict(row.perm)], objects, llvm_version())
+    return _identity(spec, element_type, row, box, objects)
+
+
+def intent_of(spec: Spec, element_type: ElementType, row: Row, box: Box) -> str:
+    """What a candidate is known by that never came to an object: the same, with every template it may use for its code.
+
+    Renders nothing. A change of any template of the library, or of ours, makes it another candidate.
+    """
+    return f"{INTENT}{_identity(spec, element_type, row, box, _files(spec.templates))}"
+
+
+def is_intent(identity: str) -> bool:
+    """Whether it is that of a candidate that never came to an object."""
+    return identity.startswith(INTENT)
+
+
+def earlier(outcome: Outcome) -> Outcome:
+    """The outcome of an earlier run, as this one tells it: where trying again may help, it says how."""
+    if outcome.state != "timed out" or outcome.reason.endswith(EARLIER):
+        return outcome
+    return msgspec.structs.replace(outcome, reason=f"{outcome.reason}{EARLIER}")
+
+
+def _identity(spec: Spec, element_type: ElementType, row: Row, box: Box, code: dict[str, str]) -> str:
+    parts = spec.parts([dict(row.perm)], code, llvm_version())
     more = {"suffix": row.suffix, "type": element_type.name, "box": box.id, "cases": ";".join(map(str, spec.cases))}
     return digest_of({**parts, **more, "source": _source_of(spec.module)})
+
+
+def _files(templates: Templates) -> dict[str, str]:
+    """Digests of all template files that a library's templates may name."""
+    shipped = Path(tunegen.templates.__file__).parent
+    found = {f"{SHIPPED}{name}": templates.digest(f"{SHIPPED}{name}") for name in _below(shipped)}
+    return found | {name: templates.digest(name) for name in _below(templates.folder)}
+
+
+@cache
+def _below(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.j2")))
 
 
 @cache
@@ -82,12 +126,13 @@ class Journal:
         self._waste = len(found) - len(self.lines)
         self._handle: int | None = None
 
-    def known(self, key: str) -> dict[str, Known]:
-        """Outcomes of candidates by suffix. Each holds only for an equal identity."""
+    def known(self, key: str, *, again: bool = False) -> dict[str, Known]:
+        """Outcomes of candidates by suffix. Each holds only for an equal identity. `again` leaves out who timed out."""
+        passing = (*PASSING, "timed out") if again else PASSING
         return {
             line.suffix: Known(line.identity, line.outcome)
             for line in self.lines.values()
-            if line.key == key and line.outcome is not None and line.outcome.state not in PASSING
+            if line.key == key and line.outcome is not None and line.outcome.state not in passing
         }
 
     def order(self, key: str) -> list[str]:
@@ -154,11 +199,11 @@ def _read(path: Path) -> list[Line]:
     """The lines that can be read; the last one may be cut."""
     found = []
     try:
-        data = path.read_bytes()
+        data = read_plain(path, MAX_BYTES)
     except OSError:
         return []
     for text in data.split(b"\n"):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             found.append(msgspec.json.decode(text, type=Line))
     return found
 

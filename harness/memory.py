@@ -34,18 +34,18 @@ class Layout(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """An array and the bytes around it, canaries all: those between its rows included."""
+    """An array, the bytes from before it to after it, and those of them beside it, canaries all.
+
+    They are before it, after it, and between its rows.
+    """
 
     array: Array
     frame: NDArray[np.uint8]
+    beside: tuple[NDArray[np.uint8], ...]
 
     def intact(self) -> bool:
         """Whether nothing but the array's own elements was written."""
-        kept = self.array.copy()
-        self.array[...] = np.frombuffer(bytes([CANARY]) * kept.itemsize, kept.dtype)[0]
-        whole = bool((self.frame == CANARY).all())
-        self.array[...] = kept
-        return whole
+        return all(bool((part == CANARY).all()) for part in self.beside)
 
 
 class Region:
@@ -68,7 +68,8 @@ class Memory:
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], layout: Layout) -> Framed:
         """An array for the operand called `name`, laid out so. What it held for an earlier problem is gone."""
-        width = shape[-1] + layout.pad_elems if len(shape) > 1 else shape[-1] if shape else 1
+        pad = layout.pad_elems if len(shape) > 1 else 0
+        width = shape[-1] + pad if shape else 1
         strides = _strides((*shape[:-1], width) if shape else (), dtype.itemsize)
         size = (prod(shape[:-1]) - 1) * width * dtype.itemsize + shape[-1] * dtype.itemsize if shape else dtype.itemsize
         size = size if prod(shape) else 0
@@ -76,9 +77,15 @@ class Memory:
         # not aligned to more than the element is, as the ABI promises no more
         offset = {"start": 0, "end": len(data) - size, "room": ROOM_BYTES + dtype.itemsize}[layout.where]
         frame = data[max(offset - MARGIN_BYTES, 0) : offset + size + MARGIN_BYTES]
-        frame[...] = CANARY
+        beside = (
+            data[max(offset - MARGIN_BYTES, 0) : offset],
+            data[offset + size : offset + size + MARGIN_BYTES],
+            _gaps(data[offset : offset + size], width * dtype.itemsize, pad * dtype.itemsize),
+        )
+        for part in beside:
+            part[...] = CANARY
         array: Array = np.ndarray(shape, dtype, data, offset if prod(shape) else min(offset, len(data)), strides)
-        return Framed(array, frame)
+        return Framed(array, frame, beside)
 
     def _region(self, name: str, size_bytes: int) -> Region:
         needed = size_bytes + 2 * ROOM_BYTES
@@ -86,6 +93,14 @@ class Memory:
         if found is None or found.size_bytes < needed:
             found = self._regions[name] = Region(needed)
         return found
+
+
+def _gaps(covered: NDArray[np.uint8], pitch_bytes: int, pad_bytes: int) -> NDArray[np.uint8]:
+    """What lies between rows that start `pitch_bytes` apart, in the bytes from the first row to the end of the last."""
+    if not pad_bytes or not covered.size:
+        return covered[:0]
+    rows = (covered.size + pad_bytes) // pitch_bytes
+    return covered[: (rows - 1) * pitch_bytes].reshape(rows - 1, pitch_bytes)[:, pitch_bytes - pad_bytes :]
 
 
 def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

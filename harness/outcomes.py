@@ -6,13 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from tunegen.harness.protocol import Outcome, Result
+from tunegen.harness.killed import Killer
+from tunegen.harness.protocol import Outcome, Result, State
 from tunegen.harness.spawn import Died
 
 FAULTS = ("failed", "wrong", "crashed", "timed out", "out of memory", "out of bounds")
 """States that say something is wrong with a candidate. It was declined or is ineligible by its author's own word."""
 
 STRAYING = ("SIGSEGV", "SIGBUS")
+KILLED: dict[Killer, tuple[State, str]] = {
+    "memory": ("out of memory", "by the system's memory killer"),
+    "somebody": ("crashed", "by somebody: the system's memory killer ended nothing meanwhile"),
+    "unknown": ("out of memory", "by the system's memory killer, or by somebody"),
+}
+"""What a SIGKILL says, by who sent it. The harness kills what hangs by itself, and says so."""
 STARVING = re.compile(r"out of memory|MemoryError|bad_alloc|cannot allocate memory", re.IGNORECASE)
 
 
@@ -26,9 +33,8 @@ def charge(stage: str, detail: str, death: Died) -> Outcome:
     if STARVING.search(death.words):
         return Outcome("out of memory", f"{step}: {death.reason}{where}{words}")
     if death.signal == "SIGKILL":
-        return Outcome(
-            "out of memory", f"{step}: killed by the system (SIGKILL), as it does when memory is short{where}"
-        )
+        state, by = KILLED[death.killer]
+        return Outcome(state, f"{step}: killed by signal 9 ({by}){where}")
     if stage == "guard" and death.signal in STRAYING:
         return Outcome("out of bounds", f"{death.signal} next to an operand{where}")
     return Outcome("crashed", f"{step}: {death.reason}{where}{words}")

@@ -18,7 +18,7 @@ MOST_WEIGHT = 1.0
 
 
 class Effort(NamedTuple):
-    """How thorough a race is."""
+    """How thorough a race is. `pairs` is after how many rounds it is looked at first."""
 
     pairs: int
     finalists: int
@@ -26,7 +26,7 @@ class Effort(NamedTuple):
     """Wall time per kernel when no budget is given."""
 
 
-EFFORTS = {"quick": Effort(9, 3, 6.0), "normal": Effort(15, 4, 15.0), "thorough": Effort(31, 6, 60.0)}
+EFFORTS = {"quick": Effort(9, 3, 6.0), "normal": Effort(15, 4, 12.0), "thorough": Effort(31, 6, 60.0)}
 
 
 class Budget:

@@ -23,11 +23,15 @@ AWKWARD = (0, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64, 65, 67)
 """Empty, one, primes, and both sides of the usual vector lengths."""
 MIXED = 12
 """How many mixed combinations of awkward sizes a gate tries for a kernel of several sizes."""
-ORACLE_LIMIT = {"f32": 1 << 31, "f64": 1 << 24}
+ORACLE_LIMIT = {"f32": 1 << 31, "f64": 1 << 24, "bool": 1 << 31}
 """Largest product of sizes that the reference is asked for in higher precision: float64 is fast, long double is not."""
 SEEDS = 2
 """How many problems a gate has for each set of sizes, with other numbers each."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 3e38, -3e38)
+TRUE_BYTES = (1, 2, 0x7F, 0x80, 0xFF)
+"""True as a bool array may hold it: numpy takes any byte but 0 so, and a view of other data has them."""
+POISON = 0xA5
+"""A byte that no bool output holds."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -47,7 +51,7 @@ class Problem(msgspec.Struct, frozen=True):
 def operands(spec: Spec, element_type: ElementType, sizes: Sizes, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs and fresh outputs by name, in signature order: a call's positional arguments.
 
-    Outputs are poisoned with NaN; what a kernel updates in place is a copy.
+    Outputs are poisoned; what a kernel updates in place is a copy.
     """
     values: dict[str, Any] = {}
     for parameter in spec.signature.parameters:
@@ -55,11 +59,20 @@ def operands(spec: Spec, element_type: ElementType, sizes: Sizes, inputs: Mappin
             values[parameter.name] = inputs[parameter.name]
         else:
             dtype = spec.signature.type_of(parameter, element_type).dtype
-            array = np.full(shapes(spec.signature, sizes)[parameter.name], np.nan, dtype)
+            array: Array = np.empty(shapes(spec.signature, sizes)[parameter.name], dtype)
+            poison(array)
             if parameter.role == "inout":
                 array[...] = inputs[parameter.name]
             values[parameter.name] = array
     return values
+
+
+def poison(output: Array) -> None:
+    """Fills an output with what no answer looks like: NaN, and for bool a byte that is neither 0 nor 1."""
+    if output.dtype == np.bool_:
+        output.view(np.uint8)[...] = POISON
+    else:
+        output[...] = np.nan
 
 
 def make_inputs(spec: Spec, element_type: ElementType, sizes: Sizes, seed: int, *, optional: bool) -> dict[str, Any]:
@@ -111,11 +124,16 @@ def _problem(
 
 
 def _spice(spec: Spec, inputs: dict[str, Any], rng: np.random.Generator) -> None:
-    """Puts special values into inputs: all kinds into elementwise kernels, one NaN at the very end of others."""
+    """Puts special values into inputs: all kinds into elementwise kernels, one NaN at the very end of others.
+
+    What is true in a bool becomes one of several bytes.
+    """
     for operand in spec.signature.operands:
         array = inputs.get(operand.name)
         if isinstance(array, np.ndarray) and array.size:
-            if spec.signature.any_rank:
+            if array.dtype == np.bool_:
+                array.view(np.uint8)[...] *= rng.choice(TRUE_BYTES, array.shape).astype(np.uint8)
+            elif spec.signature.any_rank:
                 where = rng.integers(0, array.size, min(array.size, len(SPECIAL)))
                 with np.errstate(all="ignore"):
                     array.flat[where] = np.asarray(SPECIAL[: len(where)], array.dtype)

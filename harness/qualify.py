@@ -10,6 +10,7 @@ from tunegen.box import this_box
 from tunegen.errors import CompileError, Declined, RenderError, TunegenError
 from tunegen.grid import Row
 from tunegen.harness import gate
+from tunegen.harness.memory import Memory
 from tunegen.harness.problems import Problem
 from tunegen.harness.protocol import Outcome
 from tunegen.making.make import family_code
@@ -103,10 +104,12 @@ def outcome_of(error: Exception, step: str = "compile") -> Outcome:
 def _gated(
     spec: Spec, element_type: ElementType, variant: Callable[..., Any], tried: Sequence[Problem], announce: Announce
 ) -> Outcome:
+    memory = Memory()
     for stage in ("gate", "guard"):
         wrong = gate.check(
             spec, element_type, variant, tried, guarded=stage == "guard",
             announce=lambda label, stage=stage: announce(stage, label),  # type: ignore[misc]
+            memory=memory,
         )  # fmt: skip
         if wrong is not None:
             strayed = wrong.reason == gate.OUT_OF_BOUNDS

@@ -18,10 +18,11 @@ import msgspec
 
 from tunegen.errors import StoreError
 from tunegen.grid import REFERENCE
-from tunegen.harness.contest import Contest, Sampling
+from tunegen.harness.bench import Sampling
+from tunegen.harness.contest import Contest
 from tunegen.harness.disturbances import Disturbance
 from tunegen.harness.measure import SAMPLE_NS
-from tunegen.harness.race import WORST_CASE
+from tunegen.harness.race import PLACES, WORST_CASE
 
 FORMAT = 1
 """Version of the file of spaces. 1: spaces with samples by runner and case."""
@@ -153,19 +154,26 @@ class FakeClock:
 class Replay:
     """A bench that answers from a space: the level of a runner, times the disturbance at that moment.
 
-    Without a disturbance it replays each runner's own samples, round by round, from a random round on.
+    Without a disturbance it replays each runner's own samples, round by round, from a random round on. `luck` is by how
+    much, as a logarithm, a runner's speed differs from one place in memory to the next.
     """
 
-    def __init__(self, space: Space, clock: FakeClock, disturb: Disturbance | None, rng: random.Random) -> None:
+    def __init__(
+        self, space: Space, clock: FakeClock, disturb: Disturbance | None, rng: random.Random, luck: float = 0.0
+    ) -> None:
         self.clock = clock
         self.disturb = disturb
+        self.rng = rng
+        self.luck = luck
         slow = {case: [SLOW * space.level_ns(space.default, case)] for case in space.cases}
         self.samples = {REFERENCE: slow, **space.samples}
         self.levels = {(r, case): median(ns) for r, by_case in self.samples.items() for case, ns in by_case.items()}
         self.start = rng.randrange(1 << 16)
         self.taken: dict[tuple[str, str], int] = {}
+        self.lucks: dict[tuple[str, str, int], float] = {}
+        self.series = 0
 
-    def sample(self, suffix: str, case_name: str) -> float:
+    def sample(self, suffix: str, case_name: str, number: int = 0) -> float:
         """Nanoseconds per call of a variant on a case; the clock moves on by what taking it would have cost."""
         key = (suffix, case_name)
         if self.disturb is None:
@@ -174,8 +182,17 @@ class Replay:
             ns = own[(self.start + index) % len(own)]
         else:
             ns = self.levels[key] * self.disturb(self.clock.now_s)
+        if self.luck:
+            here = (suffix, case_name, PLACES * self.series + number % PLACES)
+            if here not in self.lucks:
+                self.lucks[here] = self.rng.lognormvariate(0, self.luck)
+            ns *= self.lucks[here]
         self.clock.now_s += max(ns, SAMPLE_NS) * 1e-9 + OVERHEAD_S
         return ns
+
+    def move(self, series: int) -> None:
+        """Other places, other luck."""
+        self.series = series
 
 
 Strategy = Callable[[Space, Sampling, Clock], str]
@@ -214,7 +231,7 @@ def best_of(rounds: int = 15) -> Strategy:
     return decide
 
 
-def replay(space: Space, strategy: Strategy, disturb: Disturbance | None, seed: int) -> str:
+def replay(space: Space, strategy: Strategy, disturb: Disturbance | None, seed: int, luck: float = 0.0) -> str:
     """The runner that a strategy crowns in one simulated tune."""
     clock = FakeClock()
-    return strategy(space, Replay(space, clock, disturb, random.Random(seed)), clock)
+    return strategy(space, Replay(space, clock, disturb, random.Random(seed), luck), clock)

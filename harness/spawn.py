@@ -17,6 +17,7 @@ import msgspec
 
 from tunegen import knobs
 from tunegen.box import effective_threads
+from tunegen.harness.killed import Killer, killer, victims
 from tunegen.harness.protocol import Failed, Job, Message, Result
 from tunegen.making.spec import Spec
 
@@ -31,13 +32,20 @@ SINGLE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_N
 class Died(NamedTuple):
     """The worker ended without a result. `hanging` when it had to be killed for its silence.
 
-    `signal` is what ended it, "" for an exit of its own; `words` are the last that it wrote to stderr.
+    `signal` is what ended it, "" for an exit of its own; `words` are the last that it wrote to stderr. `killer` is who
+    sent a SIGKILL that was not ours.
     """
 
     reason: str
     hanging: bool = False
     signal: str = ""
     words: str = ""
+    killer: Killer = "unknown"
+
+    @property
+    def telling(self) -> bool:
+        """Whether the death says something about what was tried: a SIGKILL may have come from anybody."""
+        return self.signal != "SIGKILL"
 
 
 class Stop:
@@ -85,9 +93,12 @@ class Stop:
 
 def messages(job: Job, stop: Stop, silence_s: float = SILENCE_S) -> Iterator[Message | Died]:
     """What a fresh worker says about `job`; last a result, a failure, or its death."""
+    before = victims()
     with tempfile.TemporaryFile() as words:
         for heard in _conversation(job, stop, silence_s, words):
-            yield heard._replace(words=_last_words(words)) if isinstance(heard, Died) else heard
+            if isinstance(heard, Died):
+                heard = heard._replace(words=_last_words(words), killer=killer(before, victims()))
+            yield heard
 
 
 def _conversation(job: Job, stop: Stop, silence_s: float, words: IO[bytes]) -> Iterator[Message | Died]:

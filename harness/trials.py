@@ -21,7 +21,7 @@ from tunegen.cases import facts
 from tunegen.errors import CompileError, Declined, RenderError
 from tunegen.grid import REFERENCE, Row
 from tunegen.harness import race
-from tunegen.harness.contest import Bench
+from tunegen.harness.bench import Bench
 from tunegen.harness.measure import now_s
 from tunegen.harness.simulate import Space, contest, identical
 from tunegen.making import make
@@ -32,9 +32,13 @@ from tunegen.requires import parse_requires
 from tunegen.signature import ElementType
 
 DONE, REFUSED = 0, 3
-ROUNDS = 9
-"""Rounds of an exhaustive race: enough to know who may be best, and the best few are measured again."""
-ROUNDS_AGAIN = 31
+ROUNDS = 16
+"""Rounds of an exhaustive race, twice through all places: enough to know who may be best, and the best few are measured
+again."""
+ROUNDS_AGAIN = (32, 64, 128, 256)
+"""The second race ends after one of these, when it is precise enough."""
+PRECISE = 0.005
+"""Half the width of an interval that is precise enough to tell 1 % of regret."""
 BEST_FEW = 3
 
 Winners = dict[str, dict[str, str]]
@@ -144,7 +148,7 @@ def regimes(spec: Spec) -> dict[int, list[str]]:
     """The names of the cases that fall into each regime."""
     found: dict[int, list[str]] = {}
     for case in spec.cases:
-        found.setdefault(spec.fallback.regime_of(facts(spec.signature, case.sizes)), []).append(case.name)
+        found.setdefault(spec.regime_of(facts(spec.signature, case.sizes)), []).append(case.name)
     return dict(sorted(found.items()))
 
 
@@ -157,7 +161,7 @@ def record(kernel: KernelMethods, element_type: ElementType, rounds: int = ROUND
     for regime, cases in regimes(spec).items():
         chain = [s for later in range(regime, len(spec.fallback.regimes)) for s in spec.fallback.chain(later)]
         default = next((suffix for suffix in chain if suffix in fit), REFERENCE)
-        times = race.rounds(bench.sample, [*fit, REFERENCE], cases, lambda done: done >= rounds)
+        times = race.contested(bench.sample, race.always([*fit, REFERENCE], rounds), cases)
         samples = {runner: {case: times[runner, case] for case in cases} for runner in [*fit, REFERENCE]}
         key, condition = spec.key(element_type), spec.fallback.regimes[regime]
         found.append(Space(key, condition, tuple(cases), default, samples))
@@ -175,7 +179,11 @@ def _fit(spec: Spec, row: Row, element_type: ElementType) -> bool:
 
 
 def compare(
-    kernel: KernelMethods, element_type: ElementType, space: Space, winners: Sequence[str], rounds: int = ROUNDS_AGAIN
+    kernel: KernelMethods,
+    element_type: ElementType,
+    space: Space,
+    winners: Sequence[str],
+    rounds: Sequence[int] = ROUNDS_AGAIN,
 ) -> Compared:
     """Measures the winners of several tunes again, beside the best few of an exhaustive race: regret and agreement.
 
@@ -184,7 +192,14 @@ def compare(
     bench = Bench(kernel.spec, element_type, {**kernel.variants(), REFERENCE: kernel.reference})
     few = sorted(space.runners, key=space.gain, reverse=True)[:BEST_FEW]
     runners = list(dict.fromkeys([space.default, space.best(), *few, *winners]))
-    times = race.rounds(bench.sample, runners, space.cases, lambda done: done >= rounds)
+
+    def field(times: race.Times, done: int) -> Sequence[str]:
+        enough = done in rounds and all(
+            race.compare(times, r, space.default, space.cases).half_width <= PRECISE for r in runners
+        )
+        return () if enough or done >= rounds[-1] else runners
+
+    times = race.contested(bench.sample, field, space.cases)
     against = {r: race.compare(times, r, space.default, space.cases) for r in runners}
     allowed = [r for r in runners if against[r].worst >= race.WORST_CASE]
     best = max(allowed, key=lambda r: against[r].ratio)
@@ -222,8 +237,12 @@ class Counting:
         self.seen: set[str] = set()
         self.samples = 0
 
-    def sample(self, suffix: str, case_name: str) -> float:
+    def sample(self, suffix: str, case_name: str, number: int = 0) -> float:
         """What the bench says."""
         self.seen.add(suffix)
         self.samples += 1
-        return self.bench.sample(suffix, case_name)
+        return self.bench.sample(suffix, case_name, number)
+
+    def move(self, series: int) -> None:
+        """As the bench does."""
+        self.bench.move(series)

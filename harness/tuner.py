@@ -55,7 +55,7 @@ def states(text: str) -> frozenset[str]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every tuner takes, for tuner scripts and for `tunegen tune`."""
     parser.add_argument("--only", default="", metavar="NAMES", help="kernels to tune: gemm,exp[f32]")
-    parser.add_argument("--retune", action="store_true", help="tune what is tuned already, too")
+    parser.add_argument("--retune", action="store_true", help="tune what is tuned, and try what timed out, again")
     parser.add_argument("--budget", type=seconds, metavar="TIME", help="wall time for all: 90s, 2m")
     parser.add_argument("--effort", choices=tuple(EFFORTS), default="normal", help="how thorough the races are")
     parser.add_argument("--strict", type=states, default=frozenset(), metavar="STATES",
@@ -107,7 +107,7 @@ def _tune(chosen: Sequence[Target], options: argparse.Namespace, stop: Stop, sta
     spaces: list[Space] | None = [] if options.record else None
     reports: list[Report] = []
     left = max(options.budget - (now_s() - started), 0.0) if options.budget else None
-    settings = Settings(options.effort, left, noisy_ok=options.noisy_ok)
+    settings = Settings(options.effort, left, noisy_ok=options.noisy_ok, again=options.retune)
     for item in tune(chosen, observer, settings, stop=stop, spaces=spaces):
         report(item)
         reports.append(item)

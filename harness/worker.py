@@ -20,9 +20,10 @@ from tunegen.cases import facts
 from tunegen.errors import CompileError, Declined, RenderError
 from tunegen.grid import REFERENCE, Row
 from tunegen.harness import gate, limits, noise, race
+from tunegen.harness.bench import Bench
 from tunegen.harness.candidates import Proposals, certain, proposals
-from tunegen.harness.contest import Bench, Contest, Tell
-from tunegen.harness.journal import identity_of
+from tunegen.harness.contest import Contest, Tell
+from tunegen.harness.journal import earlier, identity_of, intent_of, is_intent
 from tunegen.harness.measure import now_s
 from tunegen.harness.outcomes import counts
 from tunegen.harness.problems import Problem, problems
@@ -113,8 +114,8 @@ class Worker:
             self._qualify(row, done, len(first))
         contests = self._contests()
         proposed = proposals(self.spec, this_box(), self.job.seconds)
-        earlier = [row for row in map(self.spec.grid.find, self.job.order) if row is not None]
-        for row in (*first, *earlier):
+        fast = [row for row in map(self.spec.grid.find, self.job.order) if row is not None]
+        for row in (*first, *fast):
             self._learn(proposed, row, self._enter(row, contests, 0, proposed.total))
         for done, row in enumerate(proposed):
             self._learn(proposed, row, self._enter(row, contests, done, proposed.total))
@@ -147,30 +148,32 @@ class Worker:
         for contest in self._contests():
             passed = [suffix for suffix, outcome in self.outcomes.items() if outcome.state == "passed"]
             runners = list(dict.fromkeys([contest.default, *passed, REFERENCE]))
-            times = race.rounds(self._announced, runners, contest.cases, lambda done: done >= self.job.pairs)
+            times = race.contested(self._announced, race.always(runners, self.job.pairs), contest.cases)
             samples = {runner: {case: times[runner, case] for case in contest.cases} for runner in runners}
             self.tell(Recorded(contest.condition, contest.default, list(contest.cases), samples))
 
-    def _announced(self, suffix: str, case_name: str) -> float:
-        self.tell(Trying(suffix, "record", 0, 1))
-        return self.bench.sample(suffix, case_name)
+    def _announced(self, suffix: str, case_name: str, number: int) -> float:
+        self.tell(Trying(suffix, "record", number, self.job.pairs))
+        return self.bench.sample(suffix, case_name, number)
 
     def _qualify(self, row: Row, done: int, total: int) -> None:
         """Puts a row through the gate, unless an earlier run did so with the very same code, gate and box."""
         if row.suffix in self.outcomes:
             return
-        self.tell(Trying(row.suffix, "compile", done, total))
+        # until it is compiled it is known by what it will be made from, so that one that hangs in there is not tried
+        # again by every run
+        identity = self._intent(row)
+        self.tell(Trying(row.suffix, "compile", done, total, identity))
         known = self.job.known.get(row.suffix)
-        if known is not None and known.identity == self._identity(row):
-            self._settle(row, known.outcome, known.identity)
+        if known is not None and known.identity == self._identity(row, like=known.identity):
+            self._settle(row, earlier(known.outcome), known.identity)
             self.codes.remember({row.suffix: known.outcome})
             return
-        identity = ""
 
         def announce(stage: str, detail: str) -> None:
             nonlocal identity
-            # once it is compiled: a choice that fails to compile is compiled once
-            identity = identity or ("" if stage == "compile" else self._identity(row))
+            if stage != "compile" and is_intent(identity):
+                identity = self._identity(row)
             self.tell(Trying(row.suffix, stage, done, total, identity, detail))
 
         gated = qualify(
@@ -178,13 +181,21 @@ class Worker:
         )  # fmt: skip
         self._settle(row, gated, identity)
 
-    def _identity(self, row: Row) -> str:
-        """What a journal knows a row by; "" for one that cannot be made, which the gate finds the reason of."""
-        box = this_box()
-        if parse_requires(row.requires).missing(box.feature_set):
+    def _intent(self, row: Row) -> str:
+        eligible = not parse_requires(row.requires).missing(this_box().feature_set)
+        return intent_of(self.spec, self.element_type, row, this_box()) if eligible else ""
+
+    def _identity(self, row: Row, like: str = "") -> str:
+        """What a journal knows a row by; "" for one that cannot be made, which the gate finds the reason of.
+
+        An identity `like` that of something that was never made needs nothing to be made.
+        """
+        if is_intent(like):
+            return self._intent(row)
+        if parse_requires(row.requires).missing(this_box().feature_set):
             return ""
         try:
-            return identity_of(self.spec, self.element_type, row, box)
+            return identity_of(self.spec, self.element_type, row, this_box())
         except (Declined, RenderError, CompileError, MemoryError):
             return ""
 
@@ -209,7 +220,7 @@ class Worker:
         """A contest per regime that has cases, against what an untuned box runs there."""
         members: dict[int, list[str]] = {}
         for case in self.spec.cases:
-            regime = self.spec.fallback.regime_of(facts(self.spec.signature, case.sizes))
+            regime = self.spec.regime_of(facts(self.spec.signature, case.sizes))
             members.setdefault(regime, []).append(case.name)
         return [self._contest(regime, cases) for regime, cases in sorted(members.items())]
 

@@ -171,3 +171,22 @@ def test_an_unknown_kernel_or_duration_is_a_usage_error(library: Path) -> None:
     budget = run(library, "-m", "tunegen", "tune", "faulty", "--budget", "soon")
     assert budget.returncode == 2
     assert "90s" in budget.stderr
+
+
+def test_a_regime_without_cases_is_no_race_and_leaves_nothing_to_tune(library: Path) -> None:
+    """It costs no time, its winner is the fallback's, and the kernel counts as tuned."""
+    text = LIBRARY.replace('fallback="slow; reference"', 'fallback="fast if N >= 1000000; slow; reference"')
+    (library / "faulty" / "__init__.py").write_text(text)
+    only = ("-m", "tunegen", "tune", "faulty", "--only", "copy", "--json")
+    done = run(library, *only, "--effort", "quick", "--noisy-ok")
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout)["reports"]
+    assert [regime["condition"] for regime in report["result"]["regimes"]] == [""]
+    assert json.loads(run(library, *only, "--dry-run").stdout) == {"faulty": {}}
+    script = dedent("""
+        import faulty, tunegen
+        large, other = faulty.copy.stamp["f32"].choices
+        (row,) = [row for row in tunegen.tune_status("faulty") if row.kernel == "copy"]
+        print(large.condition, large.emitted, large.source, other.source, row.tuned)
+    """)
+    assert run(library, "-c", script).stdout.strip() == "N >= 1000000 fast fallback manifest True"

@@ -15,6 +15,7 @@ from toys import GENERIC, TOY_TEMPLATE
 from conftest import Child, Libraries
 from tunegen import Declined
 from tunegen.box import this_box
+from tunegen.harness import journal
 from tunegen.harness.outcomes import charge, nothing_left, told
 from tunegen.harness.protocol import Outcome, RegimeResult, Result
 from tunegen.harness.spawn import Died
@@ -82,7 +83,24 @@ def test_every_kind_of_fault_is_survived_with_its_reason_and_the_right_one_wins(
             "crashed",
             "SIGABRT: LLVM ERROR: no",
         ),
-        ("final", Died("signal SIGKILL", signal="SIGKILL"), "out of memory", "killed by the system"),
+        (
+            "final",
+            Died("signal SIGKILL", signal="SIGKILL"),
+            "out of memory",
+            "run: killed by signal 9 (by the system's memory killer, or by somebody)",
+        ),
+        (
+            "final",
+            Died("signal SIGKILL", signal="SIGKILL", killer="memory"),
+            "out of memory",
+            "run: killed by signal 9 (by the system's memory killer)",
+        ),
+        (
+            "gate",
+            Died("signal SIGKILL", signal="SIGKILL", killer="somebody"),
+            "crashed",
+            "run: killed by signal 9 (by somebody: the system's memory killer ended nothing meanwhile) at awkward N=3",
+        ),
         ("screen", Died("exit code 0"), "crashed", "run: exit code 0"),
     ],
 )
@@ -90,6 +108,56 @@ def test_a_death_is_told_apart_by_stage_signal_and_last_words(stage: str, death:
     outcome = charge(stage, "awkward N=3" if stage in ("gate", "guard") else "", death)
     assert outcome.state == state
     assert reason in outcome.reason
+
+
+def test_a_kill_from_outside_says_nothing_about_a_candidate_that_a_later_run_should_know() -> None:
+    assert not Died("signal SIGKILL", signal="SIGKILL", killer="somebody").telling
+    assert Died("signal SIGSEGV", signal="SIGSEGV").telling
+    assert Died("silent for 9 s", hanging=True).telling
+
+
+HANGS = """
+    import json, sys, time
+    import faults
+    from tunegen.harness.engine import Settings, tune
+    from tunegen.harness.target import targets
+    settings = Settings("quick", 300, 8, noisy_ok=True, again="again" in sys.argv)
+    (report,) = tune(targets(faults.scope, retune=True), lambda event: None, settings)
+    print(json.dumps({suffix: [outcome.state, outcome.reason] for suffix, outcome in report.outcomes.items()}))
+"""
+
+
+@linux
+def test_what_hung_while_it_was_made_or_run_is_not_tried_again_until_something_changes(
+    tmp_path: Path, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("slow_compile", "llvm_abort", "endless", "slow", "fast")
+    monkeypatch.setattr(faults, "KINDS", {kind: faults.KINDS[kind] for kind in kinds})
+    monkeypatch.setattr(faults, "TWINS", {})
+    monkeypatch.setattr(faults, "HEAD", faults.HEAD.replace("segfault; slow", "slow"))
+    faults.write(tmp_path / "libraries")
+
+    def hung(*arguments: str) -> tuple[int, dict[str, list[str]]]:
+        done = child(HANGS, *arguments)
+        assert done.returncode == 0, done.stderr
+        # each death of a worker is a warning
+        return done.stderr.count("silent for 8 s"), json.loads(done.stdout)
+
+    deaths, first = hung()
+    assert deaths == 2
+    deaths, second = hung()
+    assert deaths == 0
+    for kind in ("slow_compile", "endless"):
+        assert first[kind][0] == second[kind][0] == "timed out"
+        assert second[kind][1] == f"{first[kind][1]}{journal.EARLIER}"
+    assert second["llvm_abort"] == first["llvm_abort"]
+    assert hung()[1] == second, "and it is not said twice"
+    assert hung("again")[0] == 2
+    template = tmp_path / "libraries" / "faults" / "templates" / "copy.ll.j2"
+    template.write_text(template.read_text().replace("10 ** 12", "10 ** 1"))
+    deaths, mended = hung()
+    assert deaths == 0, "the endless loop has the same code as before"
+    assert mended["slow_compile"][0] in ("passed", "slower", "duplicate")
 
 
 def test_what_passed_and_won_nowhere_is_slower() -> None:

@@ -202,3 +202,16 @@ def test_memory_of_any_shape_and_layout_holds_what_is_put_into_it(where: Any, sh
             assert placed.array.strides[-2] == (shape[-1] + pad) * dtype.itemsize
         placed.frame[0 if where == "end" else -1] ^= 1
         assert not placed.intact()
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 4)])
+def test_every_byte_beside_an_array_is_looked_at_and_none_of_its_own(shape: tuple[int, ...], pad: int) -> None:
+    placed = Memory().array("x", shape, np.dtype(np.float32), Layout("room", pad))
+    placed.array[...] = 0
+    own = placed.frame == 0
+    assert own.sum() == placed.array.nbytes
+    for byte in range(placed.frame.size):
+        placed.frame[byte] ^= 1
+        assert placed.intact() == own[byte]
+        placed.frame[byte] ^= 1

@@ -19,7 +19,7 @@ import pytest
 from toys import REGIMES, TOY
 
 from tunegen.box import this_box
-from tunegen.harness import engine, noise
+from tunegen.harness import crew, engine, noise
 from tunegen.harness.engine import Settings, tune
 from tunegen.harness.journal import Journal, path_for
 from tunegen.harness.plan import EFFORTS, LEAST_WEIGHT, Budget, weight
@@ -63,7 +63,8 @@ class Theatre:
         self.jobs: list[Job] = []
         self.stop = Stop()
         self.patch = monkeypatch
-        monkeypatch.setattr(engine, "now_s", self.clock)
+        for module in (engine, crew):
+            monkeypatch.setattr(module, "now_s", self.clock)
 
     def run(self, script: Script, **settings: Any) -> list[Report]:
         """Tunes everything anew and returns the reports."""
@@ -76,7 +77,7 @@ class Theatre:
             self.jobs.append(job)
             return script(job)
 
-        self.patch.setattr(engine, "messages", messages)
+        self.patch.setattr(crew, "messages", messages)
         chosen = targets(self.scope, retune=True)
         return tune(chosen, lambda event: None, Settings(**settings), stop=self.stop)
 

@@ -16,6 +16,7 @@ from tunegen.choosing.document import Entry, RegimeWinner
 from tunegen.harness import history, journal
 from tunegen.harness.journal import Journal
 from tunegen.harness.protocol import Known, Outcome
+from tunegen.making import make
 
 BOX = Box("x86_64", "amd", "25", "97", "znver4", ("avx", "avx2"), 2)
 PASSED = Outcome("passed")
@@ -63,6 +64,36 @@ def test_what_depends_on_load_or_budget_is_found_out_again(tmp_path: Path) -> No
         made.outcome("exp[f32]", state.replace(" ", "_"), "id", Outcome(state))  # type: ignore[arg-type]
     made.outcome("exp[f32]", "no_identity", "", PASSED)
     assert made.known("exp[f32]") == {}
+
+
+def test_what_timed_out_is_known_unless_it_shall_be_tried_again(tmp_path: Path) -> None:
+    made = Journal(tmp_path / "j.jsonl")
+    outcome = Outcome("timed out", "compile: silent for 120 s")
+    made.outcome("exp[f32]", "slow", "intent 1", outcome)
+    made.outcome("exp[f32]", "bad", "id", Outcome("wrong"))
+    assert set(made.known("exp[f32]")) == {"slow", "bad"}
+    assert set(made.known("exp[f32]", again=True)) == {"bad"}
+    told = journal.earlier(outcome)
+    assert told.reason.startswith(outcome.reason)
+    assert "--retune" in told.reason
+    assert journal.earlier(told) == told
+    assert journal.earlier(Outcome("wrong", "why")) == Outcome("wrong", "why")
+
+
+def test_what_was_never_made_is_known_by_all_that_it_would_be_made_from(library) -> None:
+    made = library()
+    spec, box = made.toy.spec, this_box()
+    f32 = spec.signature.element_types[0]
+    row, other = (spec.grid.find(suffix) for suffix in ("row1", "row2"))
+    first = journal.intent_of(spec, f32, row, box)
+    assert journal.is_intent(first)
+    assert not journal.is_intent(journal.identity_of(spec, f32, row, box))
+    assert first == journal.intent_of(spec, f32, row, box) != journal.intent_of(spec, f32, other, box)
+    assert make.counters["rendered"] == 1, "the identity of code alone needed any"
+    unused = Path(made.__file__).parent / "templates" / "loop.ll.j2"
+    unused.write_text(unused.read_text() + "{# changed #}")
+    spec.templates.forget()
+    assert journal.intent_of(spec, f32, row, box) != first
 
 
 def test_a_later_line_replaces_an_earlier_one_and_many_old_ones_are_cleaned_away(tmp_path: Path, monkeypatch) -> None:

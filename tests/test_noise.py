@@ -12,7 +12,9 @@ import pytest
 from tunegen import knobs
 from tunegen.box import effective_threads, this_box
 from tunegen.harness import noise, race, tuner
+from tunegen.harness.disturbances import gaussian
 from tunegen.harness.noise import Noise, judge, merged
+from tunegen.harness.simulate import contest, replay, synthetic
 from tunegen.harness.spawn import Stop
 
 
@@ -174,3 +176,26 @@ def test_a_tune_is_refused_before_it_starts_unless_the_user_insists(
     something: Any = [object()]
     assert tuner._tune(something, options, Stop(), 0.0) == code
     assert bool(started) == tunes
+
+
+def found_under(deviation: float, gains: dict[str, float], tunes: int = 30) -> tuple[float, list[float]]:
+    """The floor that a probe sees under normal noise, and the true gains of the winners of simulated tunes in it."""
+    rng = random.Random(1)
+    floor = judge([1e5 * rng.gauss(1, deviation) for _ in range(2000)], bursts(), 1.0).native.floor
+    space = synthetic({"default": 1e5, **{name: 1e5 / gain for name, gain in gains.items()}}, "default")
+    winners = [replay(space, contest(), gaussian(random.Random(seed), deviation), seed) for seed in range(tunes)]
+    return floor, [space.gain(winner) for winner in winners]
+
+
+def test_on_a_quiet_box_tunes_agree_as_the_threshold_says() -> None:
+    floor, chosen = found_under(0.031, {f"v{i}": 1 + i / 200 for i in range(-6, 7)})
+    assert floor == pytest.approx(noise.QUIET_FLOOR, abs=0.003)
+    assert sum(gain >= 1.03 / 1.02 for gain in chosen) >= 28
+
+
+def test_on_a_box_that_is_refused_too_little_would_be_found() -> None:
+    others = {f"v{i}": 1.0 for i in range(50)}
+    floor, chosen = found_under(0.155, {**others, "good": 1.1})
+    assert floor == pytest.approx(noise.WORST_FLOOR, abs=0.01)
+    assert sum(gain > 1 for gain in chosen) <= 20
+    assert sum(gain > 1 for gain in found_under(0.1, {**others, "good": 1.1})[1]) >= 24

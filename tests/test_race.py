@@ -64,7 +64,7 @@ def test_a_faster_runner_wins_with_its_ratio_as_evidence() -> None:
 
 
 def test_a_gain_below_the_minimum_is_no_win() -> None:
-    times = race.rounds(sampler({"default": 1.01, "a": 1.0}), ["default", "a"], ["x"], lambda n: n >= 15)
+    times = race.rounds(sampler({"default": 1.005, "a": 1.0}), ["default", "a"], ["x"], lambda n: n >= 15)
     assert not ratio_of(times, "a").wins
 
 
@@ -122,22 +122,55 @@ def test_noise_is_the_median_step_of_the_default() -> None:
     assert race.noise({("default", "x"): [1.0]}, "default", ["x"]) == 0
 
 
-def test_the_floor_is_the_gain_that_chance_makes_between_equals() -> None:
-    """In nineteen of twenty races or so, equal runners stay within it, whatever the noise."""
+def test_the_floor_is_what_the_default_seems_to_gain_over_itself() -> None:
+    """In nineteen of twenty races or so, an equal runner stays within it, and more rounds make it smaller."""
+    runners = ["default", "a", race.TWIN]
+    speeds = dict.fromkeys(runners, 1.0)
     for noise in (0.01, 0.05):
-        above = 0
+        above, floors = 0, {15: 0.0, 120: 0.0}
         for seed in range(200):
-            times = race.rounds(sampler({"default": 1.0, "a": 1.0}, noise, seed), ["default", "a"], ["x"],
-                                lambda n: n >= 15)  # fmt: skip
-            above += ratio_of(times, "a").ratio > 1 + race.floor(times, "default", ["x"])
-        assert above <= 20
-    assert race.floor({("default", "x"): [1.0]}, "default", ["x"]) == 0
-    assert race.floor({("default", "x"): [2.0] * 15}, "default", ["x"]) == 0
+            for rounds in floors:
+                times = race.rounds(sampler(speeds, noise, seed), runners, ["x"], lambda n, enough=rounds: n >= enough)
+                floors[rounds] += race.floor(times, "default", ["x"])
+                above += ratio_of(times, "a").ratio > 1 + race.floor(times, "default", ["x"])
+        assert above <= 40
+        assert floors[120] < floors[15] / 2
+    still = {(runner, "x"): [2.0] * 15 for runner in ("default", race.TWIN)}
+    assert race.floor(still, "default", ["x"]) == 0
 
 
-def test_a_few_wild_samples_do_not_raise_the_floor() -> None:
-    times = {("default", "x"): [1.0, 1.01, 1.0, 5.0, 1.0, 1.01, 1.0, 1.01, 1.0, 1.01]}
+def test_a_few_wild_samples_raise_neither_floor_nor_spread() -> None:
+    times = {("default", "x"): [1.0, 1.01, 1.0, 5.0, 1.0, 1.01, 1.0, 1.01, 1.0], (race.TWIN, "x"): [1.005] * 9}
     assert race.floor(times, "default", ["x"]) < 0.02
+    assert race.spread(times, race.TWIN, "default", ["x"]) < 0.02
+
+
+def test_who_leaves_a_race_is_judged_by_the_rounds_that_it_ran() -> None:
+    def field(times: race.Times, done: int) -> list[str]:
+        return [] if done >= 20 else ["default", "a", "b"] if done < 9 else ["default", "b"]
+
+    numbers: list[int] = []
+
+    def sample(runner: str, case: str, number: int) -> float:
+        numbers.append(number)
+        return {"default": 2.0, "a": 1.0, "b": 4.0}[runner] * (1 if number < 9 else 3)
+
+    times = race.contested(sample, field, ["x"])
+    assert {runner: len(times[runner, "x"]) for runner in ("default", "a", "b")} == {"default": 20, "a": 9, "b": 20}
+    assert (ratio_of(times, "a").ratio, ratio_of(times, "a").pairs) == (2.0, 9)
+    assert sorted(set(numbers)) == list(range(20))
+
+
+def test_a_gain_in_half_of_the_places_is_no_steady_one() -> None:
+    """The median of few rounds may say so all the same."""
+    here = [1.2 if number % race.PLACES < 5 else 0.99 for number in range(32)]
+    times = {("default", "x"): here, ("a", "x"): [1.0] * 32}
+    verdict = ratio_of(times, "a")
+    assert verdict.interval[0] > 0.98
+    assert not verdict.steady
+    assert not race.confirmed(verdict)
+    nearly = {("default", "x"): [1.2 if n % race.PLACES > 1 else 0.999 for n in range(32)], ("a", "x"): [1.0] * 32}
+    assert race.confirmed(ratio_of(nearly, "a"))
 
 
 def test_a_win_is_above_the_floor_and_runners_within_it_are_tied() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tunegen.grid import REFERENCE
-from tunegen.harness import selftest, trials
-from tunegen.harness.selftest import Homes, Line, Size
+from tunegen.harness import fooled, selftest, trials
+from tunegen.harness.fooled import Line
+from tunegen.harness.selftest import Homes, Size
 from tunegen.harness.simulate import identical, synthetic
 from tunegen.kernels import exp, gemm
 from tunegen.public.kernel import KernelMethods
@@ -31,7 +32,10 @@ class FakeBench:
     def __init__(self, *_: Any) -> None:
         self.taken: list[str] = []
 
-    def sample(self, suffix: str, case_name: str) -> float:
+    def move(self, series: int) -> None:
+        """The same speeds everywhere."""
+
+    def sample(self, suffix: str, case_name: str, number: int = 0) -> float:
         self.taken.append(suffix)
         return self.speeds.get(suffix, 100.0)
 
@@ -48,19 +52,20 @@ def by_name(lines: list[Line], part: str) -> Line:
 
 
 def test_simulated_parts_say_what_they_tried_and_under_which_noise() -> None:
-    (aa,) = selftest.simulated_aa(SMALL)
+    (aa,) = fooled.simulated_aa(SMALL.simulated)
     assert aa.value == 0
     assert aa.reached
     assert {"bursts", "drift"} < set(aa.detail)
     assert any(name.startswith("trace") for name in aa.detail)
-    wrong, power = selftest.simulated_power(SMALL)
+    wrong, power, _, small = fooled.simulated_power(SMALL.simulated)
     assert wrong.reached
     assert 0 <= power.value <= 1
+    assert len(power.detail) > len(small.detail) == 6
 
 
 def test_a_harness_that_is_fooled_fails_its_own_examination(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "contest", lambda: lambda space, bench, clock: space.runners[1])
-    (aa,) = selftest.simulated_aa(SMALL)
+    monkeypatch.setattr(fooled, "contest", lambda: lambda space, bench, clock: space.runners[1])
+    (aa,) = fooled.simulated_aa(SMALL.simulated)
     assert aa.value == SMALL.simulated
     assert not aa.reached
     assert "NOT REACHED" in str(aa)
@@ -244,7 +249,7 @@ def test_a_fresh_process_emits_what_was_crowned_by_digest(library: Any, child: A
 def test_fidelity_compares_every_winner_with_what_is_emitted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TUNE_CACHE", str(tmp_path / "cache"))
     homes = Homes(tmp_path, SMALL)
-    homes.last = (trials.Tuned({"exp[f32]": {"": "vl4_unroll1"}}, 1.0), tmp_path)
+    homes.last = (trials.Tuned({"exp[f32]": {"": "vl4_unroll1_nostream"}}, 1.0), tmp_path)
     crowned = trials.digests(selftest.targets().values(), homes.last[0].winners)
     for shown, lost in ((crowned, 0), ({"exp[f32]": {"": "another"}}, 1), ({}, 1)):
         monkeypatch.setattr(selftest.subprocess, "run", answer(0, json.dumps(shown).encode()))

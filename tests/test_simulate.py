@@ -162,9 +162,9 @@ def test_a_clock_that_began_long_ago_leaves_the_whole_budget() -> None:
     seen: set[str] = set()
 
     class Spy(Replay):
-        def sample(self, suffix: str, case_name: str) -> float:
+        def sample(self, suffix: str, case_name: str, number: int = 0) -> float:
             seen.add(suffix)
-            return super().sample(suffix, case_name)
+            return super().sample(suffix, case_name, number)
 
     clock = FakeClock()
     clock.now_s = 1e6
@@ -235,3 +235,43 @@ def test_little_is_left_behind_on_spaces_that_were_recorded_on_a_real_box() -> N
     assert len(regrets) >= 100
     assert max(regrets) <= 0.03
     assert sorted(regrets)[len(regrets) // 2] <= 0.01
+
+
+def lone(gain: float, others: int = 50) -> Space:
+    """One variant with a gain beside others without one."""
+    return synthetic({"default": 1e5, **{f"v{i}": 1e5 for i in range(others)}, "good": 1e5 / gain}, "default")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("trace") and " with " not in kind])
+@pytest.mark.parametrize("gain", [1.10, 1.06])
+def test_a_small_gain_is_found_under_every_recorded_trace(kind: str, gain: float) -> None:
+    found = [replay(lone(gain), contest(), KINDS[kind](random.Random(seed)), seed) for seed in range(40)]
+    assert found.count("good") >= 37
+    assert set(found) <= {"good", "default"}
+
+
+def test_ten_tunes_agree_within_two_percent_on_variants_of_all_small_gains() -> None:
+    speeds = {f"g{i}": 1e5 / (1 + i / 200) for i in range(-6, 7)}
+    space = synthetic({"default": 1e5, **speeds}, "default")
+    make = KINDS["trace exp-quiet"]
+    gains = [space.gain(replay(space, contest(), make(random.Random(seed)), seed)) for seed in range(10)]
+    assert max(gains) / min(gains) <= 1.02
+    assert max(space.gain(runner) for runner in space.runners) / min(gains) <= 1.03
+
+
+def test_the_luck_of_a_place_in_memory_is_no_gain() -> None:
+    """Each variant is faster in some places and slower in others, by 3 % in the middle: none is better."""
+    make = KINDS["trace exp-quiet"]
+    found = [replay(identical(50), contest(), make(random.Random(seed)), seed, luck=0.03) for seed in range(40)]
+    assert found.count("default") >= 38
+
+
+def test_luck_stays_with_its_place_until_the_bench_moves() -> None:
+    bench = Replay(identical(1), FakeClock(), quiet, random.Random(1), luck=0.1)
+    first = [bench.sample("same0", "small", number) for number in range(16)]
+    assert first[:8] == first[8:]
+    assert len(set(first)) == 8
+    bench.move(1)
+    assert bench.sample("same0", "small", 0) not in first
+    bench.move(0)
+    assert [bench.sample("same0", "small", number) for number in range(16)] == first
