@@ -44,21 +44,27 @@ def test_threads_come_from_the_environment_first(monkeypatch):
         this_box()
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ({"cpu.max": "nonsense"}, None),
-        ({}, None),
-    ],
-)
-def test_the_quota_of_a_control_group_is_rounded_up(monkeypatch, files, quota):
-    monkeypatch.setattr(box_room, "_text", lambda path: files.get(str(path).removeprefix("/sys/fs/cgroup/"), ""))
-    assert box_room._cgroup_quota() == quota
+def test_without_the_environment_threads_are_whole_cores_within_the_quota(tmp_path):
+    for cpu in range(8):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+    assert box_room.threads_for(tuple(range(8)), tmp_path) == 4
+    assert box_room.threads_for((0, 4, 1), tmp_path) == 2
+    assert box_room.threads_for((0, 1, 2, 3), tmp_path) == 4
+    assert box_room.threads_for((4,), tmp_path) == 1
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("250000 100000\n")
+    assert box_room.threads_for(tuple(range(7)), tmp_path) == 3
+    assert box_room.threads_for((0, 4), tmp_path) == 1
+    assert box_room.threads_for(tuple(range(8)), tmp_path) == 4, "a process keeps its answer"
+
+
+def test_threads_are_no_difference_for_what_never_uses_them():
+    theirs = msgspec.structs.replace(BOX, threads=9)
+    assert differences(theirs, BOX, ignore_threads=True) == []
+    other = msgspec.structs.replace(theirs, model="1")
+    assert [d.field for d in differences(other, BOX, ignore_threads=True)] == ["model"]
 
 
 def test_features_are_masked_with_what_needs_them_and_forced_ones_are_said(monkeypatch, caplog):
@@ -82,20 +88,6 @@ def test_another_thread_count_or_mask_is_another_box(monkeypatch):
         seen.add(this_box().id)
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "numbers"),
-    [
-        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 97\n\nprocessor: 1\nmodel: 3", ("amd", "25", "97")),
-        ("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd40\n", ("arm", "8", "0xd40")),
-        ("vendor_id : Strange\n", ("Strange", "unknown", "unknown")),
-    ],
-)
-def test_numbers_of_recorded_cpus(monkeypatch, tmp_path, cpuinfo, numbers):
-    lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
-    monkeypatch.setattr(box_room, "_cpuinfo_fields", lambda: [(a.strip(), b.strip()) for a, _, b in lines])
-    assert box_room._cpu_numbers() == numbers
-
-
 def test_ancestry_is_in_llvms_names_nearest_first():
     assert box_room.ancestry("znver4") == (
         "znver4", "znver3", "x86-64-v4", "znver2", "znver1", "x86-64-v3", "x86-64-v2", "x86-64"
@@ -105,6 +97,22 @@ def test_ancestry_is_in_llvms_names_nearest_first():
     assert box_room.ancestry("no such cpu") == ()
 
 
+def test_a_cpu_that_archspec_lacks_descends_from_one_that_it_has():
+    for cpu, parent in box_room.UNLISTED.items():
+        above = box_room.ancestry(parent)
+        assert above, parent
+        assert box_room.ancestry(cpu) == (cpu, *above)
+
+
+def test_ancestry_is_what_archspec_itself_makes_of_its_table():
+    import archspec.cpu
+
+    table = box_room._targets()
+    for name, target in archspec.cpu.TARGETS.items():
+        assert box_room._ancestors(name, table) == tuple(a.name for a in target.ancestors)
+
+
 def test_information_can_be_written_down():
     told = json.loads(json.dumps(box_room.information()))
-    assert set(told) == {"ancestry", "cache_bytes", "cores", "system"}
+    assert set(told) == {"ancestry", "cache_bytes", "cores", "logical_threads", "system"}
+    assert 1 <= told["cores"] <= told["logical_threads"]

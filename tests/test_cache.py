@@ -19,6 +19,7 @@ def fresh(made):
     """The next call starts as in a new process, but for what is on the disk."""
     cache_room._cache_in.cache_clear()
     make.counters.clear()
+    make._mapped.clear()
     tunegen.load(made.__name__)
 
 

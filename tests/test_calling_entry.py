@@ -419,8 +419,8 @@ def test_an_error_that_is_set_by_an_operand_does_not_stay() -> None:
 def test_the_entry_has_no_address_of_this_process_in_it() -> None:
     """The same text in every process: its object can be kept on disk."""
     made = native(add, add_body)
-    first = entry_ir(made.signature, made.conditions, 64)
-    assert first == entry_ir(made.signature, made.conditions, 64)
+    first = entry_ir(made.signature, made.dispatching, 64)
+    assert first == entry_ir(made.signature, made.dispatching, 64)
     assert "inttoptr" not in first
     assert max(len(word) for word in first.replace("(", " ").split() if word.isdigit()) < 20
 
@@ -432,7 +432,7 @@ def test_the_entry_compiles_for_other_machines(triple: str, reference: Any) -> N
     cpu = "generic" if triple.startswith("aarch64") else "x86-64-v2"
     sizes = kernel(reference).signature.sizes
     made = kernel(reference, conditions=[f"{sizes[0]} <= 2", f"{sizes[-1]} * {sizes[0]} % 7 == 1"])
-    image = compile_object(entry_ir(made.signature, made.conditions, 64), Target(triple, cpu, ""))
+    image = compile_object(entry_ir(made.signature, made.dispatching, 64), Target(triple, cpu, ""))
     foreign = {name for name in undefined_symbols(image) if not name.startswith(("Py", "_Py"))}
     assert foreign <= {"aligned_alloc", "free", "memcpy", "memset", "_GLOBAL_OFFSET_TABLE_"}
 

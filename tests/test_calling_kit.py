@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from tunegen.calling import Dispatching
 from tunegen.calling.dispatch import NativeDispatcher
 from tunegen.calling.entry.ir import Writer, double
 from tunegen.calling.entry.module import entry_ir
 from tunegen.calling.native import SYMBOL, Callee
 from tunegen.expressions import SizeCondition
 from tunegen.making.compile import Target, compile_object, link
+from tunegen.parallel import WrittenSplit
 from tunegen.signature import ElementType, In, Out, Signature, f32, floats, read_signature
 
 Body = Callable[[Writer, ElementType], None]
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @cache
@@ -57,14 +61,24 @@ def scratch_function(signature: Signature, size: str) -> int:
 
 def entry(kernel: Any) -> int:
     """The address of the native entry for a kernel."""
-    return address(entry_ir(kernel.signature, kernel.conditions, kernel.table_offset), SYMBOL, process_symbols=True)
+    return address(entry_ir(kernel.signature, kernel.dispatching, kernel.table_offset), SYMBOL, process_symbols=True)
 
 
-def kernel(reference: Callable[..., None], *, conditions: Sequence[str] = (), inplace: bool = False) -> Any:
-    """A kernel with nothing installed."""
+def kernel(
+    reference: Callable[..., None],
+    *,
+    conditions: Sequence[str] = (),
+    inplace: bool = False,
+    parameters: Mapping[str, int] = NOTHING,
+    split: WrittenSplit | None = None,
+) -> Any:
+    """A kernel with nothing installed. `parameters` are int parameters and their defaults."""
     signature = read_signature(reference, reference.__name__, {}, inplace=inplace)
-    tests = tuple(SizeCondition(text, signature.sizes) for text in conditions)
-    return NativeDispatcher(reference.__name__, signature, tests, reference)
+    names = (*signature.sizes, *parameters)
+    tests = tuple(SizeCondition(text, names) for text in conditions)
+    own = split.read(signature.sizes, tuple(parameters)) if split else None
+    depends = Dispatching(tests, tuple(parameters), own, tuple(parameters.values()))
+    return NativeDispatcher(reference.__name__, signature, depends, reference)
 
 
 def native(reference: Callable[..., None], body: Body, *, inplace: bool = False, scratch: int = 0) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.test_calling_kit import add, add_body, kernel, native
-from tunegen.calling import Dispatcher, NativeDispatcher, native_type
+from tunegen.calling import SERIAL, Dispatcher, NativeDispatcher, native_type
 from tunegen.calling.native import is_native, table_offset
 
 
@@ -135,7 +135,7 @@ def test_a_subclass_keeps_its_own_words_and_slots() -> None:
 
         __slots__ = ("extra",)
 
-    made: Any = native_type(Named)("add", kernel(add).signature, (), add)
+    made: Any = native_type(Named)("add", kernel(add).signature, SERIAL, add)
     made.extra = copyreg
     assert made.extra is copyreg
     assert made.__doc__ == "Adds."

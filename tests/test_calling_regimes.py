@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_calling_kit import address, element, entry, fill_body, kernel, variant
-from tunegen.calling import dispatch
+from tunegen.calling import SERIAL, dispatch
 from tunegen.calling.entry.ir import Writer
 from tunegen.calling.entry.regimes import condition_ir
 from tunegen.calling.native import REFERENCE, Callee
@@ -21,7 +21,9 @@ from tunegen.errors import ExpressionError, TunegenError
 from tunegen.expressions import SizeCondition
 from tunegen.signature import ElementType, In, Out, f32, floats
 
-NAMES = ("M", "N", "K")
+NAMES = ("M", "N", "K", "pack.minimum_rows")
+"""Sizes, and a parameter."""
+NUMBERS = st.one_of(st.integers(0, 70), st.integers(0, (1 << 48) - 1))
 
 
 def numbers() -> st.SearchStrategy[str]:
@@ -61,14 +63,15 @@ def natively(tests: list[SizeCondition]) -> Any:
     for index, test in enumerate(tests):
         bit = w.let("bit", f"zext i1 {condition_ir(w, test, sizes)} to i64")
         bits = w.op("or", bits, w.op("shl", bit, str(index)))
-    text = f"define i64 @conditions(i64 %M, i64 %N, i64 %K) {{\n{w.body()}\n  ret i64 {bits}\n}}\n"
-    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(address(text, "conditions"))
+    parameters = ", ".join(f"i64 %{name}" for name in NAMES)
+    text = f"define i64 @conditions({parameters}) {{\n{w.body()}\n  ret i64 {bits}\n}}\n"
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(NAMES))(address(text, "conditions"))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(conditions().filter(lambda text: len(text) <= 500), min_size=1, max_size=8),
-    st.lists(st.tuples(*[st.one_of(st.integers(0, 70), st.integers(0, (1 << 48) - 1))] * 3), min_size=5, max_size=20),
+    st.lists(st.tuples(*[NUMBERS] * len(NAMES)), min_size=5, max_size=20),
 )
 def test_conditions_mean_natively_what_they_mean_in_python(texts: list[str], sizes: list[tuple[int, ...]]) -> None:
     tests = []
@@ -174,7 +177,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 
 def test_a_plain_dispatcher_takes_no_entry() -> None:
     made = kernel(mark)
-    plain = dispatch.Dispatcher("mark", made.signature, (), mark)
+    plain = dispatch.Dispatcher("mark", made.signature, SERIAL, mark)
     assert (plain(np.zeros((1, 1), "f4"), np.zeros(2, "f4")) == -1).all()
     with pytest.raises(TypeError, match="mark: Dispatcher takes no native entry: make it with native_type"):
         plain.install(entry(made), {})

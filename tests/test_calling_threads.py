@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.test_calling_kit import add, add_body, element, entry, fill_body, kernel, native, variant
+from tunegen.calling import SERIAL
 from tunegen.calling.dispatch import Dispatcher
 from tunegen.calling.entry.ir import Writer
 from tunegen.calling.native import REFERENCE, Callee, native_type
@@ -65,7 +66,7 @@ NativeCold: Any = native_type(Cold)
 
 
 def cold() -> Any:
-    return NativeCold("add", kernel(add).signature, (), add)
+    return NativeCold("add", kernel(add).signature, SERIAL, add)
 
 
 def test_thirty_two_first_calls_load_once() -> None:

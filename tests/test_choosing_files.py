@@ -118,8 +118,11 @@ def test_a_row_that_is_no_more_is_unknown(library):
     assert (status(made.toy).asked, status(made.toy).state) == ("row9", "unknown")
 
 
+THREADED = TOY.replace("fallback=", 'parallel=split("N", when="N >= 100"), fallback=')
+
+
 def test_another_thread_count_is_another_box(library, monkeypatch):
-    made = library()
+    made = library(THREADED)
     monkeypatch.setenv("TUNE_THREADS", "3")
     assert tunegen.tune_manifest_set(made.toy, "row3")
     monkeypatch.setenv("TUNE_THREADS", "5")
@@ -133,6 +136,42 @@ def test_another_thread_count_is_another_box(library, monkeypatch):
     tunegen.load()
     assert ran(made.toy) == 3
     assert len(list(user_file(made).parent.glob("*.tune.json"))) == 2
+
+
+def test_a_kernel_that_never_uses_threads_keeps_its_entries_when_their_number_changes(library, monkeypatch):
+    """It takes those of the nearest number, until it has one of its own; then that one."""
+    made = library()
+    for threads, row in (("1", "row1"), ("4", "row3")):
+        monkeypatch.setenv("TUNE_THREADS", threads)
+        assert tunegen.tune_manifest_set(made.toy, row)
+    monkeypatch.setenv("TUNE_THREADS", "5")
+    tunegen.load()
+    assert ran(made.toy) == 3
+    row = status(made.toy)
+    assert (row.source, row.state, row.tuned) == ("manifest", "ok", True)
+    assert "-t4-" in row.path
+    assert tunegen.tune_manifest_set(made.toy, "row2")
+    tunegen.load()
+    assert ran(made.toy) == 2
+    assert "-t5-" in status(made.toy).path
+    assert len(list(user_file(made).parent.glob("*.tune.json"))) == 3
+    for path in user_file(made).parent.glob("*-t4-*"):
+        path.write_text(path.read_text().replace('"threads": 4', '"threads": 5'))
+    monkeypatch.setenv("TUNE_THREADS", "2")
+    tunegen.load()
+    assert ran(made.toy) == 1
+
+
+def test_an_application_s_manifest_holds_for_other_numbers_of_threads_too(library, monkeypatch, tmp_path):
+    made = library()
+    monkeypatch.setenv("TUNE_THREADS", "3")
+    tunegen.tune_manifest("app", tmp_path)
+    assert tunegen.tune_manifest_set(made.toy, "row3")
+    monkeypatch.setenv("TUNE_THREADS", "5")
+    tunegen.tune_manifest("app", tmp_path)
+    tunegen.load()
+    assert ran(made.toy) == 3
+    assert status(made.toy).path == str(next(tmp_path.glob("app-*-t3-*")))
 
 
 def test_a_file_that_was_copied_from_another_box_is_foreign(library):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from toys import HEADER
+from toys import HEADER, TOY
 
 from tunegen.errors import DeclarationError, KernelNotFound, ScopeNotFound
 from tunegen.public import scope as scopes
@@ -169,3 +169,11 @@ def test_a_module_that_fails_to_import_raises_its_own_error(library, tmp_path):
     (tmp_path / "libraries" / "toylib_broken.py").write_text("import no_such_dependency")
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
         scopes.find_scope("toylib_broken")
+
+
+def test_a_kernel_that_a_module_declares_twice_is_an_error_and_a_reload_is_none(library):
+    with pytest.raises(DeclarationError, match="declares two kernels of this name"):
+        library(TOY + TOY)
+    made = library(TOY)
+    first = made.toy
+    assert importlib.reload(made).toy is not first

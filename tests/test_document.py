@@ -177,3 +177,63 @@ def test_a_merge_into_any_document_can_be_read_back(value):
     raw = {"tunegen": 1, "box": value, "scopes": {"lib": {"kernels": value}, "x": value}, "more": value}
     result = merged(raw, PLAIN, "lib", "k", an_entry("a"))
     assert decode(encode(result), "file").scopes["lib"]["k"][0] == an_entry("a")
+
+
+def test_entries_of_the_two_kinds_keep_out_of_each_others_way():
+    """Each is replaced, and cut off, among its own."""
+    winners = [an_entry("a", llvm=str(n)) for n in range(document.KEPT_ENTRIES + 2)]
+    values = [Entry([], f"sha256:v{n}", {"x": n}) for n in range(document.KEPT_ENTRIES + 2)]
+    raw = {}
+    for one, other in zip(winners, values, strict=True):
+        raw = merged(raw, PLAIN, "lib", "k", one)
+        raw = merged(raw, PLAIN, "lib", "k", other)
+    manifest = document.from_raw(raw, "file")
+    assert manifest.entries("lib", "k", "k", ("lib",)) == winners[:1:-1]
+    assert manifest.values("lib", "k") == values[:1:-1]
+    again = Entry([], "sha256:v9", {"x": 99}, {}, {}, {"kind": "manual"})
+    raw = merged(raw, PLAIN, "lib", "k", again)
+    manifest = document.from_raw(raw, "file")
+    assert manifest.entries("lib", "k", "k", ("lib",)) == winners[:1:-1]
+    assert manifest.values("lib", "k") == [again, *values[-2:1:-1]]
+
+
+def test_values_written_by_hand_give_way_to_those_that_are_set():
+    raw = merged(a_document(scopes={"lib": {"kernels": {"k": [{"params": {"x": 1}}, GOOD]}}}), PLAIN, "lib", "k",
+                 Entry([], "sha256:v", {"x": 2}))  # fmt: skip
+    manifest = document.from_raw(raw, "file")
+    assert [e.params for e in manifest.values("lib", "k")] == [{"x": 2}]
+    assert [e.digest for e in manifest.entries("lib", "k", "k", ("lib",))] == ["sha256:1"]
+
+
+def test_an_entry_of_both_kinds_is_read_as_both():
+    both = {"params": {"x": 1}, "regimes": [{"winner": "a"}]}
+    manifest = read(a_document(scopes={"lib": {"kernels": {"k": [both]}}}))
+    assert manifest.values("lib", "k") == manifest.entries("lib", "k", "k", ("lib",))
+
+
+def test_entries_are_taken_out_by_place_and_all_else_survives():
+    raw = a_document(names={"k": "a", "n": 5}, future=[1])
+    raw["scopes"] = {"lib": {"kernels": {"k[f32]": [GOOD, {"params": {"x": 1}}, 7], "l": "odd"}, "more": 1}, "odd": 2}
+    assert document.places(raw) == [
+        ("", "k", "winners", ""),
+        ("lib", "k[f32]", "winners", "sha256:1"),
+        ("lib", "k[f32]", "values", ""),
+        ("lib", "k[f32]", "winners", ""),
+    ]
+    before = encode(raw)
+    left = document.without(raw, lambda place, entry: place.kind == "values" or isinstance(entry, Invalid))
+    assert left["scopes"]["lib"] == {"kernels": {"k[f32]": [GOOD], "l": "odd"}, "more": 1}
+    assert (left["scopes"]["odd"], left["future"], left["names"]) == (2, [1], {"k": "a", "n": 5})
+    nothing = document.without(raw, lambda place, entry: True)
+    assert nothing["scopes"]["lib"] == {"kernels": {"l": "odd"}, "more": 1}
+    assert nothing["names"] == {"n": 5}
+    assert encode(raw) == before
+    assert document.without({"gemm": "a", "x:y": "b"}, lambda place, entry: place.key == "gemm") == {"x:y": "b"}
+
+
+@given(JSON)
+def test_taking_entries_out_of_any_document_does_not_raise(value):
+    raw = {"tunegen": 1, "box": value, "scopes": {"lib": {"kernels": value}, "x": value}, "names": value}
+    left = document.without(raw, lambda place, entry: False)
+    assert decode(encode(left), "file").status == decode(encode(raw), "file").status
+    document.places(document.without(raw, lambda place, entry: True))

@@ -18,9 +18,13 @@ from tunegen.errors import KnobError
     ("knob", "text", "allowed"),
     [
         (knobs.MODE, "fast", "normal, tune, test"),
-        (knobs.POLICY, "maybe", "fallback, warn, error, reference"),
+        (knobs.POLICY, "maybe", "fallback, warn, error, auto, relaunch, restart, reference"),
         (knobs.THREADS, "0", "from 1 up"),
         (knobs.THREADS, "two", "from 1 up"),
+        *(
+            (knobs.CACHE_LIMIT, text, "a number of bytes")
+            for text in ("much", "-1", "1.5G", "1X", "k", "\u0663", "9" * 30)
+        ),
         (knobs.LOG, "loud", "debug, info, warning, error"),
         (knobs.HOME, "~no-such-user/x", "no such folder"),
     ],
@@ -37,6 +41,15 @@ def test_a_bad_value_is_named_with_what_is_allowed(monkeypatch, knob, text, allo
 def test_an_empty_text_counts_as_unset(monkeypatch, knob):
     monkeypatch.setenv(knob.name, "")
     assert knob.get() == knob.default
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("7", 7), ("7B", 7), ("2k", 2048), ("2 KiB", 2048), ("3M", 3 << 20), ("1gb", 1 << 30), ("1T", 1 << 40)],
+)
+def test_a_number_of_bytes_may_have_a_unit(monkeypatch, text, size):
+    monkeypatch.setenv("TUNE_CACHE_LIMIT", text)
+    assert knobs.CACHE_LIMIT.get() == size
 
 
 def test_paths_become_absolute_and_know_home(monkeypatch, tmp_path):

@@ -17,6 +17,7 @@ from tunegen.grid import Grid, Perm
 from tunegen.making import spec as spec_room
 from tunegen.making.render import Templates
 from tunegen.making.spec import Function, Spec, digest_of
+from tunegen.parallel import serial, split
 from tunegen.signature import ELEMENT_TYPES, read_signature
 
 BOX = Box("x86_64", "amd", "25", "97", "znver4", ("avx", "avx2"), 2)
@@ -34,11 +35,16 @@ def templates(**changes):
     return made
 
 
-def a_spec(fallback="r2; r1; reference", *, grid=GRID, gate=None, define=None, files=None, fn=kern, gen="k.j2"):
+SPLIT = split("N", when="N >= 100").read(("N",), ())
+
+
+def a_spec(fallback="r2; r1; reference", *, grid=GRID, gate=None, define=None, files=None, fn=kern, gen="k.j2",
+           parallel=SPLIT):  # fmt: skip
     signature = read_signature(fn, "kern", {})
     function = Function("kern", gen, fn, signature, define or {})
     chain = parse_fallback(fallback, ["r1", "r2", "r3", "r4"], signature.sizes)
-    return Spec("lib", "lib", function, Grid(grid), chain, gate or bitwise(), (), templates(**(files or {})))
+    return Spec("lib", "lib", function, Grid(grid), chain, gate or bitwise(), (), templates(**(files or {})),
+                parallel=parallel)  # fmt: skip
 
 
 SPEC = a_spec()
@@ -177,6 +183,33 @@ def test_an_entry_of_another_box_is_foreign_and_the_fields_are_named(field, valu
     assert facts(found) == ("r2", "fallback", "foreign", False)
     assert found.reason == said
     assert choice(tier(names={"kern": "r3"}, box=theirs)).state == "foreign"
+
+
+SERIAL = a_spec(parallel=serial("it is short"))
+
+
+def test_a_kernel_that_never_uses_threads_stays_tuned_when_their_number_changes():
+    theirs = msgspec.structs.replace(BOX, threads=4)
+    assert facts(choice(tier(entry("r3"), box=theirs), spec=SERIAL)) == ("r3", "manifest", "ok", True)
+    other = msgspec.structs.replace(theirs, model="1")
+    found = choice(tier(entry("r3"), box=other), spec=SERIAL)
+    assert (found.state, found.reason) == ("foreign", "model: 1 there, 97 here")
+
+
+def test_a_tier_of_another_number_of_threads_is_asked_for_serial_kernels_alone():
+    theirs = msgspec.structs.replace(BOX, threads=4)
+    siblings = msgspec.structs.replace(tier(entry("r3"), box=theirs, name="for 4 threads"), serial=True)
+    assert facts(choice(tier(), siblings, spec=SERIAL)) == ("r3", "manifest", "ok", True)
+    assert facts(choice(tier(entry("r1")), siblings, spec=SERIAL)) == ("r1", "manifest", "ok", True)
+    found = choice(tier(), siblings)
+    assert facts(found) == ("r2", "fallback", "missing", False)
+    assert "for 4 threads" not in [c.tier for c in found.consulted]
+
+
+def test_entries_that_hold_values_alone_have_no_winner():
+    found = choice(tier(Entry([], "sha256:1", {"x": 1}), entry("r3")))
+    assert facts(found) == ("r3", "manifest", "ok", True)
+    assert facts(choice(tier(Entry([], "sha256:1", {"x": 1})))) == ("r2", "fallback", "missing", False)
 
 
 def test_a_manifest_of_another_box_nearby_is_foreign_too():

@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
+import filelock
 import msgspec
 import pytest
 
 from tunegen.box import Box
 from tunegen.choosing import document, store
 from tunegen.choosing.document import Entry, RegimeWinner
-from tunegen.errors import StoreError
+from tunegen.choosing.values import base_of
+from tunegen.errors import ParameterError, StoreError
+from tunegen.parameters import Key, Parameter, read_schema
 
 BOX = Box("x86_64", "amd", "25", "97", "znver4", ("avx", "avx2"), 2)
 
@@ -212,3 +217,228 @@ def test_the_nearest_manifest_differs_in_the_fewest_fields(tmp_path):
     path, unlike = store.nearest(tmp_path, BOX)
     assert [str(d) for d in unlike] == ["threads: 8 there, 2 here"]
     assert "-t8-" in path.name
+
+
+KEY = Key("lib", "k", "k", "f32")
+SCHEMA = read_schema(
+    [Parameter(name, "int", 0, 0, 1 << 40, doc="A number.") for name in ("a", "b")], ["a <= b or b < 1"]
+)
+
+
+def set_some(path, partial, **options):
+    def complete(entries):
+        return SCHEMA.completed(partial, base_of(entries, KEY, SCHEMA))
+
+    return store.set_values(path, BOX, {}, KEY, complete, {"kind": "manual"}, **options)
+
+
+def values(path):
+    return [entry.params for entry in store.read(path).values("lib", "k[f32]")]
+
+
+def test_values_are_set_beside_winners_on_top_of_what_is_there(path):
+    write(path)
+    assert set_some(path, {"a": 1})
+    change = set_some(path, {"b": 2})
+    assert values(path) == [{"a": 1, "b": 2}]
+    assert [p.kind for p in change.updated] == ["values"]
+    assert [p.kind for p in change.preserved] == ["winners"]
+    assert change.pruned == ()
+    assert store.read(path).entries("lib", "k", "k[f32]", ("lib",)) == [an_entry()]
+    (entry,) = store.read(path).values("lib", "k[f32]")
+    assert entry.parts == {"library": "lib", "kernel": "k", "implementation": "k", "element_type": "f32",
+                           "device": "cpu", "abi": "1"}  # fmt: skip
+    assert entry.evidence == {"kind": "manual"}
+
+
+def test_values_that_are_refused_touch_no_file(path):
+    with pytest.raises(ParameterError, match="a=-1"):
+        set_some(path, {"a": -1})
+    assert not path.exists()
+    set_some(path, {"a": 1})
+    before = path.read_bytes()
+    for wrong in ({"a": True}, {"c": 1}, {"a": 5, "b": 4}):
+        with pytest.raises(ParameterError):
+            set_some(path, wrong)
+    assert path.read_bytes() == before
+
+
+def test_setting_repairs_an_entry_that_the_schema_rejects(path):
+    set_some(path, {"a": 1})
+    path.write_text(path.read_text().replace('"a": 1', '"a": -7'))
+    assert values(path) == [{"a": -7, "b": 0}]
+    set_some(path, {"b": 2})
+    assert values(path) == [{"a": 0, "b": 2}]
+
+
+def test_values_of_another_abi_are_kept_beside(path):
+    old = msgspec.structs.replace(KEY, abi=0)
+    store.set_values(path, BOX, {}, old, lambda entries: {"a": 9, "b": 9})
+    change = set_some(path, {"a": 1})
+    assert values(path) == [{"a": 1, "b": 0}, {"a": 9, "b": 9}]
+    assert len(change.preserved) == 1
+
+
+SETTER = """
+import sys
+from tunegen.choosing import store
+from tunegen.choosing.values import base_of
+from tunegen.box import Box
+from tunegen.parameters import Key, Parameter, read_schema
+from pathlib import Path
+path, name = Path(sys.argv[1]), sys.argv[2]
+box = Box("x86_64", "amd", "25", "97", "znver4", ("avx", "avx2"), 2)
+key = Key("lib", "k", "k", "f32")
+schema = read_schema([Parameter(n, "int", 0, 0, 1 << 40, doc="A number.") for n in "ab"], ())
+for i in range(1, 31):
+    complete = lambda entries: schema.completed({name: i}, base_of(entries, key, schema))
+    store.set_values(path, box, {}, key, complete)
+    found = base_of(store.read(path).values("lib", "k[f32]"), key, schema)
+    assert found[name] == i, found
+"""
+
+
+def test_two_processes_that_set_different_parameters_of_one_key_both_survive(path):
+    writers = [subprocess.Popen([sys.executable, "-c", SETTER, str(path), name]) for name in "ab"]
+    assert [w.wait(timeout=120) for w in writers] == [0, 0]
+    assert values(path) == [{"a": 30, "b": 30}]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from tunegen.choosing import store
+with store._locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_held_by_another_process_names_it_and_writes_nothing(path):
+    path.parent.mkdir(parents=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        for attempt in (
+            lambda: set_some(path, {"a": 1}, timeout_s=0.05),
+            lambda: store.write(path, BOX, {}, "lib", "k[f32]", an_entry(), timeout_s=0.05),
+        ):
+            with pytest.raises(StoreError, match=rf"locked for 0.05 s by process {holder.pid} on ") as error:
+                attempt()
+            assert error.value.status == "locked"
+        assert not path.exists()
+    finally:
+        holder.communicate(timeout=60)
+    set_some(path, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (errno.EROFS, "read_only"),
+        (errno.EACCES, "read_only"),
+        (errno.EPERM, "read_only"),
+        (errno.ENOSPC, "write_failed"),
+        (errno.EIO, "write_failed"),
+    ],
+)
+@pytest.mark.parametrize("step", ["mkdir", "lock", "mkstemp", "replace"])
+def test_a_disk_that_says_no_is_told_from_one_that_fails(path, monkeypatch, number, status, step):
+    if step in ("mkstemp", "replace"):
+        set_some(path, {"a": 1})
+
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    where = {"mkdir": (os, "mkdir"), "lock": (filelock.FileLock, "acquire"), "mkstemp": (tempfile, "mkstemp"),
+             "replace": (os, "replace")}[step]  # fmt: skip
+    monkeypatch.setattr(*where, refuse)
+    with pytest.raises(StoreError, match=f"{path.name} cannot be written") as error:
+        set_some(path, {"a": 2})
+    assert error.value.status == status
+    assert pickle.loads(pickle.dumps(error.value)).status == status
+    monkeypatch.undo()
+    assert values(path) == ([{"a": 1, "b": 0}] if step in ("mkstemp", "replace") else [])
+
+
+@pytest.fixture
+def closed_folder():
+    """A folder that this process may read and not write to, whoever it runs as."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, root = Path(name), os.geteuid() == 0
+        set_some(folder / "there.tune.json", {"a": 1})
+        folder.chmod(0o555)
+        if root:
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["there.tune.json", "new.tune.json", "below/new.tune.json"])
+def test_a_read_only_folder_is_read_and_said_to_be_read_only(closed_folder, name):
+    there = closed_folder / "there.tune.json"
+    with pytest.raises(StoreError, match=f"{Path(name).name} cannot be written") as error:
+        set_some(closed_folder / name, {"a": 2})
+    assert error.value.status == "read_only"
+    assert store.read(there).status == "loaded"
+    assert values(there) == [{"a": 1, "b": 0}]
+
+
+def test_why_a_file_is_left_alone_is_a_status(path):
+    path.parent.mkdir(parents=True)
+    path.write_text('{"tunegen": 2}')
+    for attempt in (lambda: set_some(path, {"a": 1}), lambda: store.remove(path, lambda place, entry: True)):
+        with pytest.raises(StoreError) as error:
+            attempt()
+        assert error.value.status == "newer"
+    assert path.read_text() == '{"tunegen": 2}'
+    other = path.with_name("other.tune.json")
+    write(other, box=msgspec.structs.replace(BOX, threads=9))
+    with pytest.raises(StoreError) as error:
+        set_some(other, {"a": 1})
+    assert error.value.status == "foreign"
+    other.write_text("{")
+    with pytest.raises(StoreError) as error:
+        store.remove(other, lambda place, entry: True)
+    assert error.value.status == "malformed"
+    assert other.read_text() == "{"
+
+
+def test_entries_are_removed_by_what_they_are(path):
+    assert not store.remove(path, lambda place, entry: True)
+    assert not path.parent.exists()
+    write(path)
+    set_some(path, {"a": 1})
+    write(path, key="l[f32]")
+    change = store.remove(path, lambda place, entry: place.key == "k[f32]" and place.kind == "values")
+    assert ([p.key for p in change.pruned], len(change.preserved), change.updated) == (["k[f32]"], 2, ())
+    assert values(path) == []
+    before = path.stat().st_mtime_ns
+    assert not store.remove(path, lambda place, entry: False)
+    assert path.stat().st_mtime_ns == before
+    store.remove(path, lambda place, entry: True)
+    assert store.read(path).scopes == {"lib": {}}
+    path.write_text('{"gemm": "mr4"}')
+    assert store.remove(path, lambda place, entry: place.key == "gemm")
+    assert not path.exists()
+
+
+def test_siblings_are_the_same_box_with_other_numbers_of_threads_the_nearest_first(tmp_path):
+    assert store.siblings(tmp_path / "nowhere", BOX) == []
+    for changes in (
+        {},
+        {"threads": 16},
+        {"threads": 4},
+        {"threads": 3, "model": "1"},
+        {"cpu": "znver4-t", "threads": 1},
+    ):
+        other = msgspec.structs.replace(BOX, **changes)
+        write(tmp_path / other.file_name, box=other)
+        write(tmp_path / f"app-{other.file_name}", box=other)
+    (tmp_path / f"{BOX.cpu}-t9-broken.tune.json").write_text("{")
+    assert [m.box.threads for m in store.siblings(tmp_path, BOX)] == [4, 16]
+    assert [m.box.threads for m in store.siblings(tmp_path, BOX, "app-")] == [4, 16]

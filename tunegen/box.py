@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-import math
-import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tunegen import knobs, log
+from tunegen import forks, knobs, log, system
 from tunegen.digest import sha256
 from tunegen.features import KNOWN, without
+
+UNLISTED = {
+    "icelake-server": "icelake-client",
+    "rocketlake": "icelake-client",
+    "tigerlake": "icelake-client",
+    "cooperlake": "cascadelake",
+    "emeraldrapids": "sapphirerapids",
+    "graniterapids": "sapphirerapids",
+    "graniterapids-d": "graniterapids",
+    "raptorlake": "alderlake",
+    "meteorlake": "alderlake",
+    "cortex-a76": "armv8.2a",
+    "cortex-a77": "cortex-a76",
+    "cortex-a78": "cortex-a77",
+    "cortex-x1": "cortex-a77",
+}
+"""What CPUs descend from for which LLVM has a name and archspec has none, in LLVM's names."""
 
 VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "0x41": "arm", "0x61": "apple", "0x51": "qualcomm"}
 """Short names for what /proc/cpuinfo calls a vendor (x86) or an implementer (AArch64)."""
@@ -77,12 +92,15 @@ class Difference(NamedTuple):
         return f"{self.field}: {self.theirs} there, {self.ours} here"
 
 
-def differences(theirs: Box, ours: Box) -> list[Difference]:
-    """Field by field, what keeps two boxes from being the same. Empty when they are."""
+def differences(theirs: Box, ours: Box, *, ignore_threads: bool = False) -> list[Difference]:
+    """Field by field, what keeps two boxes from being the same. Empty when they are.
+
+    For a kernel that never uses threads, their number is no difference.
+    """
     found = []
     for field in Box.__struct_fields__:
         a, b = getattr(theirs, field), getattr(ours, field)
-        if a == b:
+        if a == b or (ignore_threads and field == "threads"):
             continue
         if field == "features":
             a, b = (
@@ -103,45 +121,88 @@ def process_triple() -> str:
 
 
 def effective_threads() -> int:
-    """How many threads a kernel may use: `TUNE_THREADS`, else the affinity mask, limited by the cgroup's quota."""
+    """How many threads a kernel may use: `TUNE_THREADS`, else what this process is allowed, counted in whole cores.
+
+    The executor, the tuner and the look-up of manifests all use this number.
+    """
     wanted = knobs.THREADS.get()
-    if wanted is not None:
-        return wanted
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, _cgroup_quota() or allowed))
+    return wanted if wanted is not None else threads_for(system.allowed_cpus())
 
 
+@cache
+def threads_for(allowed: tuple[int, ...], root: Path = system.ROOT) -> int:
+    """How many threads logical CPUs are good for: one per physical core, limited by the control groups' quota.
+
+    A second hardware thread of a core adds little to code that keeps its vector units busy. The answer is that of the
+    first time, so that a quota that is changed meanwhile does not turn a running process into one of another box.
+    """
+    cores = _cores(allowed, root)
+    return max(1, min(cores, system.cgroup_quota(root) or cores))
+
+
+@cache
+def _cores(allowed: tuple[int, ...], root: Path) -> int:
+    return system.physical_cores(allowed, root)
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """What is needed of an entry of archspec's table."""
+
+    parents: list[str] = msgspec.field(default_factory=list, name="from")
+    compilers: dict[str, list[dict[str, str]]] = {}
+
+
+class _Table(msgspec.Struct, frozen=True):
+    microarchitectures: dict[str, _Target]
+
+
+@cache
 def ancestry(cpu: str) -> tuple[str, ...]:
     """Microarchitecture of a CPU name and its ancestors, nearest first, in LLVM's names; () when unknown."""
-    import archspec.cpu
+    targets = _targets()
+    for name, target in targets.items():
+        if cpu in (name, _clang_name(name, target)):
+            return (cpu, *dict.fromkeys(_clang_name(a, targets[a]) for a in _ancestors(name, targets)))
+    return (cpu, *ancestry(UNLISTED[cpu])) if cpu in UNLISTED else ()
 
-    for target in archspec.cpu.TARGETS.values():
-        if cpu in (target.name, _clang_name(target)):
-            return (cpu, *dict.fromkeys(_clang_name(a) for a in target.ancestors))
-    return ()
+
+@cache
+def _targets() -> dict[str, _Target]:
+    """archspec's table. Its file is read directly: importing what archspec makes of it takes twenty times as long."""
+    import archspec
+
+    path = Path(archspec.__file__).parent / "json/cpu/microarchitectures.json"
+    return msgspec.json.decode(path.read_bytes(), type=_Table).microarchitectures
 
 
-def _clang_name(target: Any) -> str:
+def _ancestors(name: str, targets: Mapping[str, _Target]) -> tuple[str, ...]:
+    """The parents, then theirs."""
+    parents = targets[name].parents
+    return tuple(dict.fromkeys((*parents, *(a for parent in parents for a in _ancestors(parent, targets)))))
+
+
+def _clang_name(name: str, target: _Target) -> str:
     """What the newest clang calls an archspec target: entries are ranges of versions, each with a name or a flag."""
-    entries = target.compilers.get("clang", [])
     newest: dict[str, str] = max(
-        entries, key=lambda e: [*map(int, re.findall(r"\d+", e["versions"].split(":")[0]))], default={}
+        target.compilers.get("clang", []),
+        key=lambda e: [*map(int, re.findall(r"\d+", e["versions"].split(":")[0]))],
+        default={},
     )
     flag = re.search(r"-mcpu=([\w.-]+)", newest.get("flags", ""))
-    return str(newest.get("name") or (flag[1] if flag else target.name))
+    return str(newest.get("name") or (flag[1] if flag else name))
 
 
 def information() -> dict[str, Any]:
-    """What is known about this box but does not identify it: ancestry, caches in bytes, cores, the system."""
-    caches = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
-        if size.endswith("K") and kind != "Instruction":
-            caches[f"l{level}"] = int(size[:-1]) * 1024
+    """What is known about this box but does not identify it: ancestry, caches in bytes, cores, the system.
+
+    `cores` and `logical_threads` are those that the process may use, whatever its quota.
+    """
+    allowed = system.allowed_cpus()
     return {
         "ancestry": list(ancestry(this_box().cpu)),
-        "cache_bytes": caches,
-        "cores": os.cpu_count() or 1,
+        "cache_bytes": system.caches(),
+        "cores": _cores(allowed, system.ROOT),
+        "logical_threads": len(allowed),
         "system": platform.system().lower(),
     }
 
@@ -151,8 +212,9 @@ def _host() -> tuple[str, str, frozenset[str]]:
     try:
         import llvmlite.binding as llvm
 
-        features = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
-        return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
+        with forks.LOCK:
+            features = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+            return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
     except (ImportError, OSError, RuntimeError) as error:
         log.info("the CPU is unknown, because llvmlite does not work here: %s", error)
         return "", "unknown", frozenset()
@@ -172,7 +234,7 @@ def _detect(changes: str, threads: int) -> Box:
         else:
             log.warning("TUNE_FEATURES forces %s: code for it ends the process where the CPU lacks it", name)
             features |= {name}
-    vendor, family, model = _cpu_numbers()
+    vendor, family, model = cpu_numbers(system.cpu_fields())
     return Box(platform.machine().lower(), vendor, family, model, cpu, tuple(sorted(features)), threads)
 
 
@@ -181,39 +243,9 @@ def _off(on: frozenset[str]) -> frozenset[str]:
     return _host()[2] - on
 
 
-def _cpu_numbers() -> tuple[str, str, str]:
-    fields = dict(_cpuinfo_fields())
+def cpu_numbers(fields: Mapping[str, str]) -> tuple[str, str, str]:
+    """Vendor, family and model from the fields of /proc/cpuinfo: of x86, else of AArch64."""
     vendor = fields.get("vendor_id") or fields.get("CPU implementer") or platform.system().lower()
     family = fields.get("cpu family") or fields.get("CPU architecture") or "unknown"
     model = fields.get("model") or fields.get("CPU part") or "unknown"
     return VENDORS.get(vendor, vendor), family, model
-
-
-def _cpuinfo_fields() -> Iterator[tuple[str, str]]:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            first = file.read(8192).split("\n\n")[0]
-    except OSError:
-        return
-    for line in first.splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            yield key.strip(), value.strip()
-
-
-def _cgroup_quota() -> int | None:
-    """Whole CPUs that the cgroup's quota allows, rounded up; None without a quota."""
-    quota, period = (*_text(Path("/sys/fs/cgroup/cpu.max")).split(), "", "")[:2]
-    if not quota:
-        quota = _text(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"))
-        period = _text(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
-    if quota.isdigit() and period.isdigit() and int(period) and int(quota):
-        return math.ceil(int(quota) / int(period))
-    return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

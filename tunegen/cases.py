@@ -88,7 +88,9 @@ def default_inputs(
     signature: Signature, rng: np.random.Generator, sizes: Mapping[str, int | Shape], element_type: ElementType,
     *, optional: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Standard normal arrays, scalars at their defaults (else 1), and optional operands if `optional`."""
+    """Standard normal arrays, scalars at their defaults (else 1), and optional operands if `optional`. A bool is true
+    where such a number is positive.
+    """
     values: dict[str, Any] = {}
     for parameter in signature.parameters:
         if not isinstance(parameter, Operand):
@@ -98,5 +100,6 @@ def default_inputs(
         elif parameter.role != "out":
             shape = shapes(signature, sizes)[parameter.name]
             dtype = signature.type_of(parameter, element_type).dtype
-            values[parameter.name] = rng.standard_normal(shape).astype(dtype)
+            drawn = rng.standard_normal(shape)
+            values[parameter.name] = np.asarray(drawn > 0) if dtype == np.bool_ else drawn.astype(dtype)
     return values

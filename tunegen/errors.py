@@ -79,8 +79,48 @@ class GateError(TunegenError):
         )
 
 
+class ParameterError(TunegenError, ValueError):
+    """Values that a kernel's parameters refuse, or parameters that are declared wrongly. `problems` are all reasons."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class SessionError(TunegenError):
+    """A session is used after it has ended."""
+
+
 class StoreError(TunegenError):
-    """A manifest could not be written: locked by another process, read-only, or a newer format."""
+    """A manifest could not be written. `status` says in a word why: locked, read_only, newer, foreign (it belongs to
+    another box), unreadable, malformed, or write_failed.
+    """
+
+    def __init__(self, problem: str, status: str = "write_failed") -> None:
+        super().__init__(problem, status)
+        self.problem = problem
+        self.status = status
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class ProfileError(TunegenError, ValueError):
+    """A profile is refused as a whole. `problems` are all reasons."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+class FreezeError(TunegenError):
+    """A frozen build cannot be made: a kernel has nothing to bake, the folder is in use, or there is no linker."""
 
 
 class ScopeNotFound(TunegenError):

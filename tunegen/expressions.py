@@ -1,7 +1,7 @@
 """Small arithmetic and logic expressions over names: grid constraints (`where`) and size conditions (`if`).
 
-The language is a subset of Python's: names, literals, `+ - *`, `// %` by a positive literal, comparisons (chains
-included), `and`, `or`, `not` and parentheses. It is read once, never executed as code.
+The language is a subset of Python's: names, with dots in those of parameters, literals, `+ - *`, `// %` by a positive
+literal, comparisons (chains included), `and`, `or`, `not` and parentheses. It is read once, never executed as code.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Expression:
             raise ExpressionError(f"{text!r} is no expression") from None
         self.tree: ast.expr = tree.body
         _check(self.tree, self.text, names)
-        self.names = tuple(sorted(compile(tree, "<expression>", "eval").co_names))
+        self.names = tuple(sorted(set(_names(self.tree))))
         self._evaluate: Callable[[Mapping[str, Any]], Any] | None = None
         self._conjuncts: tuple[Expression, ...] = ()
 
@@ -94,8 +94,8 @@ class Expression:
 
 def _check(node: ast.expr, text: str, names: Collection[str]) -> None:
     match node:
-        case ast.Name(id=name):
-            if name not in names:
+        case ast.Name() | ast.Attribute():
+            if (name := name_of(node)) not in names:
                 raise ExpressionError(f"unknown name {name!r} in {text!r}; known are {', '.join(names)}")
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str):
@@ -120,6 +120,17 @@ def _check(node: ast.expr, text: str, names: Collection[str]) -> None:
                                   "+ - * // %, comparisons, and, or, not")  # fmt: skip
 
 
+def name_of(node: ast.expr) -> str:
+    """The name that a tree's leaf stands for: `M`, or `pack.minimum_rows`; "" for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attribute):
+            outer = name_of(value)
+            return f"{outer}.{attribute}" if outer else ""
+    return ""
+
+
 def _joined(node: ast.expr) -> Iterator[ast.expr]:
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for value in node.values:
@@ -128,9 +139,10 @@ def _joined(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
+def _names(node: ast.expr) -> Iterator[str]:
+    if name := name_of(node):
+        yield name
+        return
     for field in node._fields:
         below = getattr(node, field)
         for child in below if isinstance(below, list) else [below]:
@@ -145,8 +157,8 @@ def _positive_literal(node: ast.expr) -> bool:
 def _evaluator(node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
     """A function from values to the value of a tree: a grid's constraint is asked a million times."""
     match node:
-        case ast.Name(id=name):
-            return operator.itemgetter(name)
+        case ast.Name() | ast.Attribute():
+            return operator.itemgetter(name_of(node))
         case ast.Constant(value=value):
             return lambda values: value
         case ast.BinOp(op=op):
@@ -173,7 +185,9 @@ def _chain(compare: Sequence[Callable[[Any, Any], bool]], operands: Sequence[Any
 
 
 class SizeCondition(Expression):
-    """A condition on sizes: whole numbers only, and true or false as a whole, so native code can test it too."""
+    """A condition on sizes and int parameters, true or false as a whole: whole numbers only, so that native code can
+    test it too.
+    """
 
     __slots__ = ()
 
@@ -204,7 +218,7 @@ def _logical(node: ast.expr) -> bool:
 
 def _integral(node: ast.expr) -> bool:
     match node:
-        case ast.Name():
+        case ast.Name() | ast.Attribute():
             return True
         case ast.Constant(value=value):
             return type(value) is int and abs(value) < 1 << 62
@@ -230,7 +244,7 @@ def _compared(node: ast.expr) -> Iterator[ast.expr]:
 def magnitude_bits(node: ast.expr) -> int:
     """A bound: the magnitude of a number over sizes, and of every value on the way to it, is below 2**bits."""
     match node:
-        case ast.Name():
+        case ast.Name() | ast.Attribute():
             return MAX_SIZE_BITS
         case ast.Constant(value=int(value)):
             return value.bit_length()

@@ -49,13 +49,13 @@ class Fallback(msgspec.Struct, frozen=True):
         return tuple(item.suffix for item in items if item.condition in (None, conditions[regime]))
 
     def regime_of(self, sizes: Mapping[str, int]) -> int:
-        """The first regime whose condition holds for these sizes."""
+        """The first regime whose condition holds for these sizes and values of the parameters that it names."""
         conditions = self.conditions
         return next((i for i, condition in enumerate(conditions) if condition(sizes)), len(conditions))
 
 
-def parse_fallback(text: str, suffixes: Collection[str], sizes: Collection[str]) -> Fallback:
-    """Reads `mr1_nr64 if M <= 2; mr14_nr32; reference`.
+def parse_fallback(text: str, suffixes: Collection[str], names: Collection[str]) -> Fallback:
+    """Reads `mr1_nr64 if M <= 2; mr14_nr32; reference`. Conditions may use `names`: sizes, and int parameters.
 
     Raises `ExpressionError` for an empty item, a suffix that is no row, an unknown name in a condition, or a condition
     that comes back after another one.
@@ -72,7 +72,7 @@ def parse_fallback(text: str, suffixes: Collection[str], sizes: Collection[str])
             raise ExpressionError(f"fallback {text!r}: after {suffix!r} comes `if` and a condition, or `;`")
         if keyword and not condition:
             raise ExpressionError(f"fallback {text!r}: a condition is missing after {suffix!r}")
-        items.append(Item(suffix, SizeCondition(condition, sizes) if condition else None))
+        items.append(Item(suffix, SizeCondition(condition, names) if condition else None))
     return Fallback(tuple(_together(text, items)))
 
 

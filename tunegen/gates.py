@@ -1,4 +1,4 @@
-"""Gates: how close to the reference an answer must be. Dtype-aware, and exact about NaN, Inf and signed zero."""
+"""Gates: how close to the reference an answer must be. Dtype-aware, and exact about NaN, Inf, signed zero and bool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 
-from tunegen.signature import ElementType
+from tunegen.signature import BOOL, ElementType
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -55,8 +55,8 @@ class Gate(msgspec.Struct, frozen=True):
         return f"{self.kind}({', '.join(values)})"
 
     def oracle_dtype(self, element_type: ElementType) -> np.dtype[Any]:
-        """In which precision the reference runs: the next higher one, or the same for a bitwise gate."""
-        if self.kind == "bitwise":
+        """In which precision the reference runs: the next higher one, or the same for a bitwise gate and for bool."""
+        if self.kind == "bitwise" or element_type == BOOL:
             return element_type.dtype
         return np.dtype(np.float64 if element_type.name == "f32" else np.longdouble)
 
@@ -65,27 +65,35 @@ class Gate(msgspec.Struct, frozen=True):
 
         `expected` has the oracle's precision. NaN matches NaN, an infinity matches the same infinity, and a value that
         rounds to an infinity may be the largest finite number when that is within the bound. With
-        `nonfinite="ignore"` anything goes where the expected value is NaN or infinite.
+        `nonfinite="ignore"` anything goes where the expected value is NaN or infinite. Of bool every byte counts, by
+        any gate: 0 or 1, as expected.
         """
+        if got.dtype == np.bool_:
+            return _check_bytes(got, expected)
         with np.errstate(all="ignore"):
-            excess, limit = self._excess(got, expected, sizes)
+            rounded = expected.astype(got.dtype)
+            # equal bits are right by any gate, and most bits are equal
+            suspects = np.flatnonzero(_bits(got) != _bits(rounded))
+            if not suspects.size:
+                return None
+            some, wanted, nearest = got.ravel()[suspects], expected.ravel()[suspects], rounded.ravel()[suspects]
+            excess, limit = self._excess(some, wanted, nearest, self._scale(rounded, expected, sizes))
             if self.nonfinite == "ignore":
-                excess = np.where(np.isfinite(expected.astype(got.dtype)), excess, 0.0)
+                excess = np.where(np.isfinite(nearest), excess, 0.0)
         if not (excess > 0).any():
             return None
-        at = np.unravel_index(int(np.argmax(excess)), got.shape)
-        index = tuple(int(i) for i in at)
-        text = f"{self} = {float(limit[at]):.3g}" if self.kind != "bitwise" else str(self)
-        return Mismatch(index, float(got[at]), float(expected[at]), text)
+        worst = int(np.argmax(excess))
+        at = np.unravel_index(int(suspects[worst]), got.shape)
+        text = f"{self} = {float(limit[worst]):.3g}" if self.kind != "bitwise" else str(self)
+        return Mismatch(tuple(int(i) for i in at), float(got[at]), float(expected[at]), text)
 
-    def _excess(self, got: Array, expected: Array, sizes: Mapping[str, int]) -> tuple[Array, Array]:
+    def _excess(self, got: Array, expected: Array, rounded: Array, scale: Any) -> tuple[Array, Array]:
         """By how much each element is outside (0 and less: it is within), and what each may be off."""
-        rounded = expected.astype(got.dtype)
         if self.kind == "bitwise":
             wrong = (got != rounded) | (np.signbit(got) != np.signbit(rounded))
             wrong &= ~(np.isnan(got) & np.isnan(rounded))
             return wrong.astype(np.float64), np.zeros(got.shape)
-        limit = self._limit(rounded, expected, sizes)
+        limit = self._limit(rounded, expected, scale)
         error = np.abs(got.astype(expected.dtype) - expected)
         same = (np.isnan(got) & np.isnan(expected)) | (got == rounded)
         near = np.isinf(got) & np.isfinite(expected) & (np.sign(got) == np.sign(expected))
@@ -93,7 +101,14 @@ class Gate(msgspec.Struct, frozen=True):
         finite = np.where(np.isfinite(got) & ~np.isnan(expected), error / limit - 1, np.inf)
         return np.where(same | near, 0.0, finite), limit
 
-    def _limit(self, rounded: Array, expected: Array, sizes: Mapping[str, int]) -> Array:
+    def _scale(self, rounded: Array, expected: Array, sizes: Mapping[str, int]) -> Any:
+        """For a bound: root mean square of the whole output, and the square root of the reduction length."""
+        if self.kind != "bound":
+            return None
+        magnitude = _magnitude(rounded, expected)
+        return _rms(magnitude[np.isfinite(rounded)]), np.sqrt(max(sizes[self.size], 16))
+
+    def _limit(self, rounded: Array, expected: Array, scale: Any) -> Array:
         info = np.finfo(rounded.dtype)
         if self.kind == "ulp":
             magnitude = np.nan_to_num(np.abs(rounded), nan=0.0, posinf=info.max)
@@ -101,9 +116,28 @@ class Gate(msgspec.Struct, frozen=True):
             below = np.nextafter(finite, np.asarray(0, finite.dtype))
             spacing = np.where(finite >= info.max, finite - below, np.spacing(finite))
             return np.asarray(self.value * spacing.astype(expected.dtype))
-        magnitude = np.nan_to_num(np.minimum(np.abs(expected), info.max), nan=0.0)
-        scale = np.maximum(magnitude, _rms(magnitude[np.isfinite(rounded)])) * np.sqrt(max(sizes[self.size], 16))
-        return np.asarray(np.maximum(self.value * info.epsneg * scale, info.smallest_normal))
+        rms, length = scale
+        allowed = self.value * info.epsneg * np.maximum(_magnitude(rounded, expected), rms) * length
+        return np.asarray(np.maximum(allowed, info.smallest_normal))
+
+
+def _bits(values: Array) -> Array:
+    return np.asarray(values.view(f"u{values.itemsize}"))
+
+
+def _magnitude(rounded: Array, expected: Array) -> Array:
+    return np.asarray(np.nan_to_num(np.minimum(np.abs(expected), np.finfo(rounded.dtype).max), nan=0.0))
+
+
+def _check_bytes(got: Array, expected: Array) -> Mismatch | None:
+    """The first byte of a bool output that is not 0 where the expected one is false, or not 1 where it is true."""
+    bytes_ = got.view(np.uint8)
+    wanted = expected.view(np.uint8) != 0
+    wrong = bytes_ != wanted
+    if not wrong.any():
+        return None
+    at = np.unravel_index(int(np.argmax(wrong)), got.shape)
+    return Mismatch(tuple(int(i) for i in at), float(bytes_[at]), float(wanted[at]), "bitwise()")
 
 
 def _rms(magnitude: Array) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 
 import msgspec
 
@@ -22,6 +23,8 @@ LIMITS = ("registers", "vector_bytes")
 """Names of the box that a `where` may use: how many vector registers it has, and how wide they are."""
 FIRST_STEPS = 1 << 10
 """A declaration walks products of up to this many values to the end, and says what is wrong with any row."""
+LISTED = 64
+"""Grids of up to so many rows are listed by name when they are declared, which is quicker than reading names."""
 SEARCH_STEPS = 1 << 16
 """How long a declaration looks for one row of a kind; when there is none by then, it goes on without."""
 
@@ -149,10 +152,24 @@ class Product(msgspec.Struct, frozen=True):
         return Row(suffix_of(found), found, self.requires) if found is not None else None
 
 
-class Grid(msgspec.Struct, frozen=True):
+class Grid(msgspec.Struct, frozen=True, dict=True):
     """All rows of a kernel, in reading order."""
 
     parts: tuple[Perm | Product, ...]
+
+    @cached_property
+    def _listed(self) -> dict[str, Row] | None:
+        """The rows by name, when they are few, no two share one, and all are named as they may be; else None."""
+        listed, count = {}, 0
+        for part in self.parts:
+            steps = points.Steps(8 * LISTED)
+            for row in part.rows(steps) if isinstance(part, Product) else part.rows():
+                listed[row.suffix] = row
+                count += 1
+            if steps.ended or count > LISTED:
+                return None
+        plain = all(name != REFERENCE and _identifier(name) for name in listed)
+        return listed if plain and len(listed) == count else None
 
     def __iter__(self) -> Iterator[Row]:
         return itertools.chain.from_iterable(part.rows() for part in self.parts)
@@ -164,6 +181,8 @@ class Grid(msgspec.Struct, frozen=True):
 
     def find(self, suffix: str) -> Row | None:
         """The row of this name."""
+        if (listed := self._listed) is not None:
+            return listed.get(suffix)
         return next((row for part in self.parts if (row := part.find(suffix)) is not None), None)
 
     def place(self, suffix: str) -> tuple[int, ...]:
@@ -210,6 +229,9 @@ class Grid(msgspec.Struct, frozen=True):
             yield str(error)
 
     def _rows_and_names(self) -> Iterator[str]:
+        if self._listed:
+            yield from self._run_together()
+            return
         some, names, products = False, set[str](), list[Product]()
         for part in self.parts:
             steps = points.Steps(FIRST_STEPS)

@@ -32,6 +32,10 @@ class Knob(NamedTuple, Generic[V]):
         except ValueError as error:
             raise KnobError(f"{self.name}={text!r}: {error}") from None
 
+    def is_set(self) -> bool:
+        """Whether the environment says something; an empty text does not."""
+        return bool(os.environ.get(self.name))
+
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def read(text: str) -> str:
@@ -52,6 +56,18 @@ def _positive_int(text: str) -> int:
     return value
 
 
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _bytes(text: str) -> int:
+    digits = text.strip().lower().removesuffix("ib").removesuffix("b")
+    unit = digits[-1:] if digits[-1:] in UNITS else ""
+    number = digits.removesuffix(unit).strip()
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise ValueError("allowed is a number of bytes such as 100000, 512M or 2GiB")
+    return int(number) * UNITS[unit]
+
+
 def _path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
@@ -60,7 +76,7 @@ def _path(text: str) -> Path:
 
 
 MODES = ("normal", "tune", "test")
-POLICIES = ("fallback", "warn", "error", "reference")
+POLICIES = ("fallback", "warn", "error", "auto", "relaunch", "restart", "reference")
 LEVELS = ("debug", "info", "warning", "error")
 
 MODE: Knob[str] = Knob("TUNE_MODE", _one_of(*MODES), "normal", "stamp one winner, or offer the whole grid")
@@ -68,11 +84,30 @@ POLICY: Knob[str | None] = Knob("TUNE_POLICY", _one_of(*POLICIES), None, "overri
 MANIFEST: Knob[Path | None] = Knob("TUNE_MANIFEST", _path, None, "one manifest file that goes before all others")
 HOME: Knob[Path | None] = Knob("TUNE_HOME", _path, None, "folder of the user's manifests")
 CACHE: Knob[Path | None] = Knob("TUNE_CACHE", _path, None, "folder of the object cache")
+CACHE_LIMIT: Knob[int] = Knob("TUNE_CACHE_LIMIT", _bytes, 512 << 20, "how many bytes the object cache may hold")
 THREADS: Knob[int | None] = Knob("TUNE_THREADS", _positive_int, None, "effective thread count")
 FEATURES: Knob[str] = Knob("TUNE_FEATURES", str, "", "-name masks a CPU feature and what needs it, +name forces it")
 LOG: Knob[str | None] = Knob("TUNE_LOG", _one_of(*LEVELS), None, "level of tunegen's log on stderr")
+PARENT: Knob[str] = Knob("TUNE_PARENT", str, "", "set by a process that tunes, for all that it starts: its number")
 
-TABLE: tuple[Knob[object], ...] = (MODE, POLICY, MANIFEST, HOME, CACHE, THREADS, FEATURES, LOG)  # type: ignore[assignment]
+TABLE: tuple[Knob[object], ...] = (MODE, POLICY, MANIFEST, HOME, CACHE, CACHE_LIMIT, THREADS, FEATURES, LOG, PARENT)  # type: ignore[assignment]
+
+
+class Start(NamedTuple):
+    """The process that imported tunegen, and the folder in which it was then; "" when there was none."""
+
+    process: int
+    folder: str
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+START = Start(os.getpid(), _folder())
 
 _reported: set[str] = set()
 
@@ -98,6 +133,11 @@ def change(values: Mapping[str, str | None]) -> None:
 def child_environment(**changes: str) -> dict[str, str]:
     """The environment for a child process: this one's, with `changes` on top."""
     return {**os.environ, **changes}
+
+
+def under_pytest() -> bool:
+    """Whether this is a test that pytest runs, or a program that one started."""
+    return bool(os.environ.get("PYTEST_CURRENT_TEST"))
 
 
 @functools.cache

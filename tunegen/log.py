@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tunegen import forks
+
 NAME = "tunegen"
 
 
@@ -17,7 +19,16 @@ def warning(text: str, *values: Any) -> None:
     _log("warning", text, values)
 
 
+def level() -> str:
+    """The level that somebody gave this log, in small letters; "" when nobody did."""
+    import logging
+
+    number = logging.getLogger(NAME).level
+    return logging.getLevelName(number).lower() if number else ""
+
+
 def _log(level: str, text: str, values: tuple[Any, ...]) -> None:
     import logging
 
+    forks.go_before_logging()
     getattr(logging.getLogger(NAME), level)(text, *values, stacklevel=3)

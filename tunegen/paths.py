@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from tunegen import knobs
@@ -42,4 +44,29 @@ def private_folder(folder: Path) -> str:
         return f"{folder} belongs to another user (uid {status.st_uid})"
     if status.st_mode & 0o022:
         return f"others can write to {folder} (mode {status.st_mode & 0o777:04o}); make it 0700"
+    return _replaceable(folder)
+
+
+def _replaceable(folder: Path) -> str:
+    """Why others could put a folder of theirs in the place of `folder`, or ""."""
+    for above in folder.parents:
+        try:
+            mode = above.stat().st_mode
+        except OSError:
+            continue
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"others can replace {folder}: they can write to {above} (mode {mode & 0o7777:04o})"
     return ""
+
+
+def read_plain(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file that may be anything: not of a pipe or a device, and not of a file without end.
+
+    Raises `OSError`, also for what is no plain file (EINVAL) or has more than `most_bytes` (EFBIG).
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    if status.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
+    return path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_RANK_SIZE",
+    "BOOL",
     "ELEMENT_TYPES",
     "Dim",
     "ElementType",
@@ -28,6 +30,7 @@ __all__ = [
     "Scalar",
     "Signature",
     "TypeChoice",
+    "bool_",
     "dtypes",
     "f32",
     "f64",
@@ -57,7 +60,10 @@ class ElementType(msgspec.Struct, frozen=True):
         return np.dtype(self.format)
 
 
-ELEMENT_TYPES = {t.name: t for t in (ElementType("f32", "float", 4, "f"), ElementType("f64", "double", 8, "d"))}
+F32, F64 = ElementType("f32", "float", 4, "f"), ElementType("f64", "double", 8, "d")
+BOOL = ElementType("bool", "i8", 1, "?")
+"""A byte per element, and 0 is false. A variant takes any other byte as true, and writes 0 and 1."""
+ELEMENT_TYPES = {t.name: t for t in (F32, F64, BOOL)}
 
 
 class TypeChoice(msgspec.Struct, frozen=True):
@@ -68,7 +74,7 @@ class TypeChoice(msgspec.Struct, frozen=True):
 
 
 def dtypes(*names: str) -> Any:
-    """A generic element type: each of `names` ("f32", "f64") has its own stamp and its own manifest entry.
+    """A generic element type: each of `names` ("f32", "f64", "bool") has its own stamp and its own manifest entry.
 
     Raises `DeclarationError` for an unknown, repeated or missing name.
     """
@@ -128,6 +134,7 @@ if TYPE_CHECKING:
     from typing import Annotated as InOut
     from typing import Annotated as Out
 
+    bool_ = NDArray[np.bool_]
     f32 = NDArray[np.float32]
     f64 = NDArray[np.float64]
     floats = NDArray[np.floating[Any]]
@@ -135,8 +142,9 @@ else:
     In = _Subscript("in")
     Out = _Subscript("out")
     InOut = _Subscript("inout")
-    f32 = TypeChoice((ELEMENT_TYPES["f32"],))
-    f64 = TypeChoice((ELEMENT_TYPES["f64"],))
+    bool_ = TypeChoice((BOOL,))
+    f32 = TypeChoice((F32,))
+    f64 = TypeChoice((F64,))
     floats = dtypes("f32", "f64")
 """`floats` is `dtypes("f32", "f64")` in a form that type checkers accept in an annotation."""
 
@@ -180,33 +188,33 @@ class Scalar(msgspec.Struct, frozen=True):
         return f"{self.name}: {self.kind}" + (f" = {self.default}" if self.default is not None else "")
 
 
-class Signature(msgspec.Struct, frozen=True):
+class Signature(msgspec.Struct, frozen=True, dict=True):
     """The parameters in declaration order and the size symbols in order of first use."""
 
     parameters: tuple[Operand | Scalar, ...]
     inplace: bool = False
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The array parameters."""
         return tuple(p for p in self.parameters if isinstance(p, Operand))
 
-    @property
+    @cached_property
     def scalars(self) -> tuple[Scalar, ...]:
         """The scalar parameters."""
         return tuple(p for p in self.parameters if isinstance(p, Scalar))
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Operand, ...]:
         """What a call returns."""
         return tuple(p for p in self.operands if p.written)
 
-    @property
+    @cached_property
     def any_rank(self) -> bool:
         """Whether this is an elementwise kernel over arrays of any rank."""
         return any(p.dims is None for p in self.operands)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Size symbols in order of first use."""
         if self.any_rank:

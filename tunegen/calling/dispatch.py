@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from tunegen import forks
 from tunegen.calling.binding import bind
 from tunegen.calling.checking import Arrays, Checked, check
+from tunegen.calling.dispatching import Dispatching
 from tunegen.calling.layout import Array, contiguous_copy, layout_fault
-from tunegen.calling.native import Callee, Row, Table, bind_entry, is_native, native_type, table_offset
+from tunegen.calling.native import (
+    Callee,
+    Executor,
+    Row,
+    Stamping,
+    Table,
+    bind_entry,
+    is_native,
+    native_type,
+    table_offset,
+)
 from tunegen.errors import TunegenError
-from tunegen.expressions import SizeCondition
+from tunegen.expressions import MAX_SIZE_BITS
 from tunegen.signature import Operand, Signature
 
 RELEASE_GIL_ABOVE = 1 << 15
@@ -35,16 +48,13 @@ class _OfReference:
         return getattr(inspect, self._reader)(instance.reference)
 
 
-class _Stamp(NamedTuple):
-    rows: Mapping[str, Row]
-
-
 class _Thread(threading.local):
     """The native call that the slow path is trying in this thread, by kernel and arguments."""
 
     attempt: tuple[Dispatcher, tuple[Any, ...]] | None = None
 
 
+_NO_VALUES: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 _thread = _Thread()
 _REFUSED = object()
 """What a native call returns to the slow path that made it, when the entry does not take its arguments."""
@@ -65,7 +75,7 @@ class Dispatcher:
         "_loaded",
         "_loading",
         "_table",
-        "conditions",
+        "dispatching",
         "name",
         "reference",
         "signature",
@@ -74,18 +84,17 @@ class Dispatcher:
     __signature__ = _OfReference("signature")
 
     def __init__(
-        self, name: str, signature: Signature, conditions: tuple[SizeCondition, ...], reference: Callable[..., Any]
+        self, name: str, signature: Signature, dispatching: Dispatching, reference: Callable[..., Any]
     ) -> None:
         self.name = name
         self.signature = signature
-        self.conditions = conditions
+        self.dispatching = dispatching
         self.reference = reference
         self.slow_calls = 0
         self._table: Table | None = None
-        self._installed: _Stamp | None = None
+        self._installed: Stamping | None = None
         self._loaded = self._loading = False
-        self._load_lock = threading.RLock()
-        self._install_lock = threading.Lock()
+        self._load_lock = self._install_lock = forks.LOCK
 
     def __init_subclass__(cls) -> None:
         cls.__doc__ = _OfReference("getdoc", cls.__doc__)  # type: ignore[assignment]
@@ -110,25 +119,52 @@ class Dispatcher:
     def load(self) -> None:
         """A hook: the first call runs it, once, before anything else. It may call `install`."""
 
-    def install(self, entry_address: int, rows: Mapping[str, Row], release_gil_above: int = RELEASE_GIL_ABOVE) -> None:
+    def install(
+        self,
+        entry_address: int,
+        rows: Mapping[str, Row],
+        release_gil_above: int = RELEASE_GIL_ABOVE,
+        values: Mapping[str, Mapping[str, int]] = _NO_VALUES,
+        executor: Executor | Callable[[], Executor | None] | None = None,
+        label: int = 0,
+    ) -> None:
         """Sends calls to the entry, and its calls to the callees of `rows`, which has a row for each element type name.
 
-        A row has one callee for each size condition and the unconditional one at the end. May be called again at any
-        time: calls that run finish on the old code. The code must stay mapped for the life of the process. Raises
-        `TypeError` for an instance of a class that `native_type` did not make, `ValueError` for rows that do not fit.
+        A row has one callee for each size condition and the unconditional one at the end. `values` holds the int
+        parameters of each element type; those that are missing have their defaults. Calls are split over `executor`,
+        where the kernel has a split and it says so, and noted there under `label`; a function is asked for an executor
+        when a call first needs it; without one, all run serial. May be called again at any time: calls that run finish
+        on the old code and the old executor. The code must stay mapped for the life of the process. Raises `TypeError`
+        for an instance of a class that `native_type` did not make, `ValueError` for rows or values that do not fit.
         """
         if not is_native(type(self)):
             raise TypeError(f"{self.name}: {type(self).__qualname__} takes no native entry: make it with native_type")
-        types = [t.name for t in self.signature.element_types]
-        columns = len(self.conditions) + 1
-        if not set(rows) <= set(types) or any(len(row) != columns for row in rows.values()):
-            raise ValueError(f"{self.name}: rows are {', '.join(types)} with {columns} callees each, not {dict(rows)}")
+        self._require_fitting(rows, values)
+        own = {t.name: self.dispatching.completed(values.get(t.name, {})) for t in self.signature.element_types}
+        rows = {name: tuple(row) for name, row in rows.items()}
+        stamping = Stamping(rows, own, release_gil_above, executor, label)
         with self._install_lock:
-            table = self._table or Table(self._slow, self.signature, columns)
-            table.set(rows, release_gil_above)
+            table = self._table or Table(self._slow, self.signature, self.dispatching)
+            table.fill(stamping)
             self._table = table
             bind_entry(self, table, entry_address)
-            self._installed = _Stamp({name: tuple(row) for name, row in rows.items()})
+            self._installed = stamping
+
+    def _require_fitting(self, rows: Mapping[str, Row], values: Mapping[str, Mapping[str, int]]) -> None:
+        types, columns = [t.name for t in self.signature.element_types], self.dispatching.columns
+        if not set(rows) <= set(types) or any(len(row) != columns for row in rows.values()):
+            raise ValueError(f"{self.name}: rows are {', '.join(types)} with {columns} callees each, not {dict(rows)}")
+        known = self.dispatching.parameters
+        for name, value in ((name, value) for own in values.values() for name, value in own.items()):
+            if name not in known or value >> MAX_SIZE_BITS:
+                raise ValueError(f"{self.name}: {name}={value}: no int parameter, or not below 2**{MAX_SIZE_BITS}")
+
+    def run_serially(self) -> None:
+        """Sends later calls to no executor: each runs on the thread of its caller alone."""
+        with self._install_lock:
+            if self._installed is not None and self._table is not None:
+                self._installed = self._installed._replace(executor=None)
+                self._table.fill(self._installed)
 
     def uninstall(self) -> None:
         """Sends calls to the reference. The table stays, for calls that already read it."""
@@ -149,14 +185,18 @@ class Dispatcher:
         """The variant that a call of these sizes runs, or None for the reference."""
         return self._choose(self._installed, element_type, sizes)
 
-    def _choose(self, stamp: _Stamp | None, element_type: str, sizes: Mapping[str, int]) -> Callee | None:
-        row = stamp.rows.get(element_type, (None,)) if stamp else (None,)
-        regimes = zip(row, self.conditions, strict=False)
-        chosen = next((callee for callee, condition in regimes if callee and condition(sizes)), row[-1])
+    def _choose(self, stamp: Stamping | None, element_type: str, sizes: Mapping[str, int]) -> Callee | None:
+        if stamp is None:
+            return None
+        row = stamp.rows.get(element_type, (None,))
+        names = {**stamp.values[element_type], **sizes}
+        regimes = zip(row, self.dispatching.conditions, strict=False)
+        chosen = next((callee for callee, condition in regimes if callee and condition(names)), row[-1])
         return chosen if chosen and chosen.address else None
 
     def ensure_loaded(self) -> None:
         """Runs `load` if no call has yet."""
+        forks.go_before_logging()
         with self._load_lock:
             # a call that `load` itself makes comes here in the same thread, and runs the reference
             if self._loaded or self._loading:
@@ -196,10 +236,24 @@ class Dispatcher:
     def _arguments(self, arrays: Arrays, given: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(arrays[p.name] if isinstance(p, Operand) else given[p.name] for p in self.signature.parameters)
 
-    def _run_native(self, stamp: _Stamp, checked: Checked, given: Mapping[str, Any]) -> None:
+    def _make_executor(self, stamp: Stamping) -> None:
+        """Makes the executor that a split call has waited for, if that is why the entry refuses."""
+        if callable(stamp.executor):
+            # outside of the lock: a session that gives its executor has one of its own
+            executor = stamp.executor()
+            with self._install_lock:
+                if self._installed is stamp and self._table is not None:
+                    self._installed = stamp._replace(executor=executor)
+                    self._table.fill(self._installed)
+
+    def _run_native(self, stamp: Stamping, checked: Checked, given: Mapping[str, Any]) -> None:
         fitting = {p.name: _fitting(p, checked) for p in self.signature.operands}
         arguments = self._arguments(fitting, given)
-        if self._attempt(arguments) is _REFUSED:
+        answer = self._attempt(arguments)
+        if answer is _REFUSED:
+            self._make_executor(stamp)
+            answer = self._attempt(arguments) if self._installed is not stamp else _REFUSED
+        if answer is _REFUSED:
             # right only if the kernel was stamped anew meanwhile
             with self._install_lock:
                 if self._installed is stamp:

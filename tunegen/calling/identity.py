@@ -6,15 +6,14 @@ import os
 from functools import cache
 from pathlib import Path
 
+from tunegen.calling.dispatching import Dispatching
 from tunegen.digest import sha256
-from tunegen.expressions import SizeCondition
 from tunegen.signature import Signature
 
 
-def entry_identity(signature: Signature, conditions: tuple[SizeCondition, ...], table_offset: int) -> str:
+def entry_identity(signature: Signature, dispatching: Dispatching, table_offset: int) -> str:
     """Equal texts stand for equal entries; nothing has to be written to find out."""
-    tests = "; ".join(condition.text for condition in conditions)
-    return f"{signature} sizes {signature.sizes} if {tests}; table at {table_offset}; written by {_writers()}"
+    return f"{signature} sizes {signature.sizes} {dispatching.text}; table at {table_offset}; written by {_writers()}"
 
 
 @cache

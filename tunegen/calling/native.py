@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from tunegen.calling.dispatching import Dispatching
 from tunegen.signature import Signature
 
 T = TypeVar("T")
@@ -32,6 +33,34 @@ REFERENCE = Callee(0)
 
 Row = Sequence[Callee | None]
 """One callee for each size condition, None where the regime passes on, and the unconditional one at the end."""
+
+
+class Executor(Protocol):
+    """What runs the parts of a call, as native code needs it: the address of its pool.
+
+    The first word of a pool is the function that runs a region, the second the most participants it ever admits. The
+    memory of a pool has to stay as long as the executor lives, for a call may be using it.
+    """
+
+    @property
+    def address(self) -> int: ...
+
+
+PENDING = 1
+"""The pool of calls that wait for one: the first that would be split takes the slow path, which makes the executor."""
+
+
+class Stamping(NamedTuple):
+    """What a table is filled with: rows of callees and values of parameters by name of element type, the largest
+    product of sizes that keeps the GIL, what calls are split over or what makes it, and the number under which they are
+    noted there.
+    """
+
+    rows: Mapping[str, Row]
+    values: Mapping[str, Mapping[str, int]]
+    release_gil_above: int
+    executor: Executor | Callable[[], Executor | None] | None = None
+    label: int = 0
 
 
 class _Slot(ctypes.Structure):
@@ -98,53 +127,79 @@ def table_offset(type_: type) -> int:
 
 class TableLayout(NamedTuple):
     """Which word of a table is what: the slow path's callable, the largest product of sizes that keeps the GIL,
-    `numpy.empty`, the interned name of each parameter, for each output a dtype a row, and for each row its slots.
+    `numpy.empty`, the pool that calls are split over, the label of its regions, the interned name of each parameter,
+    for each output a dtype a row, and the rows: slots, then values of int parameters.
     """
 
     slow: int
     limit: int
     empty: int
+    pool: int
+    label: int
     names: int
     dtypes: int
-    slots: int
+    rows: int
 
 
 def table_layout(signature: Signature) -> TableLayout:
     """The layout of the tables behind this signature's entry."""
-    dtypes = 3 + len(signature.parameters)
-    return TableLayout(0, 1, 2, 3, dtypes, dtypes + len(signature.outputs) * len(signature.element_types))
+    names = 5
+    dtypes = names + len(signature.parameters)
+    return TableLayout(0, 1, 2, 3, 4, names, dtypes, dtypes + len(signature.outputs) * len(signature.element_types))
+
+
+def row_words(dispatching: Dispatching) -> int:
+    """How many words a row has: first a slot for each regime, then a value for each int parameter."""
+    return dispatching.columns + len(dispatching.parameters)
 
 
 class Table:
     """The memory that an entry reads. The owner keeps it alive as long as the entry may be called.
 
-    Slots may be changed while calls run.
+    It may be filled anew while calls run: each word changes at once, and any mixture of old and new words is a table
+    whose calls are right.
     """
 
-    __slots__ = ("_columns", "_kept", "_layout", "_rows", "_words")
+    __slots__ = ("_dispatching", "_executors", "_kept", "_layout", "_types", "_words")
 
-    def __init__(self, slow: Callable[..., Any], signature: Signature, columns: int) -> None:
-        """`columns` is the number of slots in a row."""
+    def __init__(self, slow: Callable[..., Any], signature: Signature, dispatching: Dispatching) -> None:
         types = signature.element_types
         names = [sys.intern(p.name) for p in signature.parameters]
         dtypes = [signature.type_of(p, t).dtype for p in signature.outputs for t in types]
         self._kept = (slow, np.empty, *names, *dtypes)
-        self._rows = [t.name for t in types]
-        self._columns = columns
+        self._types = [t.name for t in types]
+        self._dispatching = dispatching
         self._layout = table_layout(signature)
-        words = [id(slow), 0, *map(id, self._kept[1:])]
-        self._words = (ctypes.c_int64 * (len(words) + len(types) * columns))(*words)
+        self._executors: list[Executor] = []
+        words = [id(slow), 0, id(np.empty), 0, 0, *map(id, self._kept[2:])]
+        self._words = (ctypes.c_int64 * (len(words) + len(types) * row_words(dispatching)))(*words)
 
     @property
     def address(self) -> int:
         return ctypes.addressof(self._words)
 
-    def set(self, rows: Mapping[str, Row], release_gil_above: int) -> None:
-        """Fills in all slots. An element type that is not in `rows` gets none, and so goes to the slow path."""
-        self._words[self._layout.limit] = release_gil_above
-        for index, name in enumerate(self._rows):
-            for column, callee in enumerate(rows.get(name, (None,) * self._columns)):
-                self._words[self._layout.slots + index * self._columns + column] = _pair(callee)
+    def fill(self, stamping: Stamping) -> None:
+        """Sets all slots and values. An element type without a row gets no callees, and so goes to the slow path."""
+        words, layout = self._words, self._layout
+        words[layout.limit] = stamping.release_gil_above
+        words[layout.label] = stamping.label
+        words[layout.pool] = self._pool(stamping.executor)
+        for index, name in enumerate(self._types):
+            row = stamping.rows.get(name, (None,) * self._dispatching.columns)
+            values = self._dispatching.completed(stamping.values.get(name, {}))
+            start = layout.rows + index * row_words(self._dispatching)
+            for offset, word in enumerate([*map(_pair, row), *values.values()]):
+                words[start + offset] = word
+
+    def _pool(self, executor: Executor | Callable[[], Executor | None] | None) -> int:
+        """The address of the pool. A call may be using any executor that was ever here, so all are kept."""
+        if executor is None:
+            return 0
+        if callable(executor):
+            return PENDING
+        if not any(kept is executor for kept in self._executors):
+            self._executors.append(executor)
+        return executor.address
 
 
 _pairs: dict[Callee, Any] = {}

@@ -1,11 +1,16 @@
 """The manifest as a document: typed entries, decoded one by one, so that one bad entry never costs a good one.
 
-Formats: 1, the first. A flat map of names to suffixes is read too, so that a person can write one by hand.
+Formats: 1, the first. A flat map of names to suffixes is read too, so that a person can write one by hand. The list of
+a kernel holds entries of two kinds, winners and values of parameters; each kind is found, replaced and kept on its own.
+
+Of a name that comes twice in an object the last one counts. NaN, infinities and numbers that no double holds are no
+JSON: the file is malformed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,7 +20,7 @@ FORMAT = 1
 MAX_BYTES = 16 << 20
 """A larger file is no manifest of ours."""
 KEPT_ENTRIES = 8
-"""How many entries a kernel keeps: one per environment (library version, LLVM) that shares the box."""
+"""How many entries of a kind a kernel keeps: one per environment (library version, LLVM) that shares the box."""
 
 
 class RegimeWinner(msgspec.Struct, frozen=True):
@@ -28,16 +33,23 @@ class RegimeWinner(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What was chosen for one kernel and element type in one environment.
+    """What was chosen for one kernel and element type in one environment: winners by regime, or values of parameters.
 
-    Without a digest it was written by hand. `parts` and `templates` are what the digest was made of.
+    Without a digest it was written by hand. `parts` and `templates` are what the digest was made of. `evidence` is that
+    of the values; a winner has its own.
     """
 
-    regimes: list[RegimeWinner]
+    regimes: list[RegimeWinner] = []
     digest: str = ""
     params: dict[str, Any] = {}
     parts: dict[str, str] = {}
     templates: dict[str, str] = {}
+    evidence: dict[str, Any] = {}
+
+    @property
+    def kind(self) -> Kind:
+        """What a later entry of the same list may replace."""
+        return "values" if self.params and not self.regimes else "winners"
 
     def winner(self, condition: str) -> RegimeWinner | None:
         """The winner of the regime with this condition. A hand-written winner holds for all regimes."""
@@ -53,6 +65,23 @@ class Invalid(msgspec.Struct, frozen=True):
 
 
 Status = Literal["loaded", "not_found", "unreadable", "malformed", "newer"]
+Kind = Literal["winners", "values"]
+
+
+class Place(NamedTuple):
+    """Where an entry of a manifest stands: whose it is, and what it holds.
+
+    `scope` is "" for a winner that a person wrote into the flat part. `digest` is "" without one.
+    """
+
+    scope: str
+    key: str
+    kind: Kind
+    digest: str
+
+
+Predicate = Callable[[Place, Entry | Invalid], bool]
+"""Picks entries."""
 
 
 class Manifest(msgspec.Struct):
@@ -66,8 +95,12 @@ class Manifest(msgspec.Struct):
     names: dict[str, str] = {}
 
     def entries(self, scope: str, kernel: str, key: str, namesakes: tuple[str, ...]) -> list[Entry | Invalid]:
-        """The entries for one kernel, best first; `namesakes` are the scopes that declare a kernel of this name."""
-        found = list(self.scopes.get(scope, {}).get(key, ()))
+        """The entries with winners for one kernel, best first, and those that cannot be read.
+
+        `namesakes` are the scopes that declare a kernel of this name.
+        """
+        listed = self.scopes.get(scope, {}).get(key, ())
+        found = [entry for entry in listed if isinstance(entry, Invalid) or entry.regimes]
         for name in (f"{scope}:{key}", f"{scope}:{kernel}", key, kernel):
             if name not in self.names:
                 continue
@@ -78,6 +111,11 @@ class Manifest(msgspec.Struct):
                 found.append(Entry([RegimeWinner(self.names[name])]))
             break
         return found
+
+    def values(self, scope: str, key: str) -> list[Entry]:
+        """The entries with values of one kernel's parameters, newest first."""
+        listed = self.scopes.get(scope, {}).get(key, ())
+        return [entry for entry in listed if isinstance(entry, Entry) and entry.params]
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -129,7 +167,7 @@ def _entry(raw: Any) -> Entry | Invalid:
         entry = msgspec.convert(raw, Entry)
     except (msgspec.ValidationError, RecursionError) as error:
         return Invalid(str(error))
-    return entry if entry.regimes else Invalid("an entry has a winner for at least one regime")
+    return entry if entry.regimes or entry.params else Invalid("an entry has a winner for a regime, or values")
 
 
 def merged(raw: dict[str, Any], box: dict[str, Any], scope: str, key: str, entry: Entry) -> dict[str, Any]:
@@ -140,21 +178,35 @@ def merged(raw: dict[str, Any], box: dict[str, Any], scope: str, key: str, entry
     scopes = _section(result, "scopes")
     kernels = _section(_section(scopes, scope), "kernels")
     old = kernels.get(key)
-    others = [other for other in old if not _replaces(entry, other)] if isinstance(old, list) else []
-    kernels[key] = [msgspec.to_builtins(entry), *others][:KEPT_ENTRIES]
+    kept, room = [], KEPT_ENTRIES - 1
+    for other in old if isinstance(old, list) else []:
+        same_kind = _kind(other) == entry.kind
+        if same_kind and (room == 0 or _replaces(entry, other)):
+            continue
+        room -= same_kind
+        kept.append(other)
+    kernels[key] = [msgspec.to_builtins(entry), *kept]
     return result
 
 
-def _replaces(entry: Entry, raw: Any) -> bool:
-    """Whether `entry` is a later choice in the same environment as an entry that is there: all is equal but the winner.
+def _kind(raw: Any) -> Kind:
+    entry = _entry(raw)
+    return entry.kind if isinstance(entry, Entry) else "winners"
 
-    So a kernel that is tuned again and again does not push out the entries of other environments.
+
+def _replaces(entry: Entry, raw: Any) -> bool:
+    """Whether `entry` is a later choice in the same environment as an entry of its kind that is there.
+
+    Then all is equal but the winner, so a kernel that is tuned again and again does not push out the entries of other
+    environments. The digest of values does not depend on them; those that were written by hand have none.
     """
     old = _entry(raw)
     if isinstance(old, Invalid):
         return False
     if old.digest == entry.digest:
         return True
+    if entry.kind == "values":
+        return not old.digest
     shared = old.templates.keys() & entry.templates.keys()
     same_code = all(old.templates[name] == entry.templates[name] for name in shared)
     return same_code and bool(old.parts) and _environment(old) == _environment(entry)
@@ -162,6 +214,53 @@ def _replaces(entry: Entry, raw: Any) -> bool:
 
 def _environment(entry: Entry) -> dict[str, str]:
     return {name: part for name, part in entry.parts.items() if name not in ("perm", "templates")}
+
+
+def places(raw: dict[str, Any]) -> list[Place]:
+    """Where each entry of a document stands, in order."""
+    found: list[Place] = []
+
+    def noted(place: Place, entry: Entry | Invalid) -> bool:
+        found.append(place)
+        return False
+
+    without(raw, noted)
+    return found
+
+
+def without(raw: dict[str, Any], gone: Predicate) -> dict[str, Any]:
+    """`raw` without the entries that `gone` picks. All that is no entry survives as it was."""
+    if "tunegen" not in raw:
+        return _without_names(raw, gone)
+    result = dict(raw)
+    if isinstance(result.get("names"), dict):
+        result["names"] = _without_names(result["names"], gone)
+    if not isinstance(result.get("scopes"), dict):
+        return result
+    for scope, section in _section(result, "scopes").items():
+        if not isinstance(section, dict) or not isinstance(section.get("kernels"), dict):
+            continue
+        result["scopes"][scope] = section = dict(section)
+        kernels = _section(section, "kernels")
+        for key, items in list(kernels.items()):
+            if isinstance(items, list):
+                kernels[key] = [item for item in items if not gone(*_placed(scope, key, item))]
+                if not kernels[key]:
+                    del kernels[key]
+    return result
+
+
+def _without_names(names: dict[str, Any], gone: Predicate) -> dict[str, Any]:
+    def picked(name: str, suffix: Any) -> bool:
+        return isinstance(suffix, str) and gone(Place("", name, "winners", ""), Entry([RegimeWinner(suffix)]))
+
+    return {name: suffix for name, suffix in names.items() if not picked(name, suffix)}
+
+
+def _placed(scope: str, key: str, raw: Any) -> tuple[Place, Entry | Invalid]:
+    entry = _entry(raw)
+    digest = entry.digest if isinstance(entry, Entry) else ""
+    return Place(scope, key, _kind(raw), digest), entry
 
 
 def _section(parent: dict[str, Any], name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ among the sources. So every tier and every state of an entry can be tried withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from tunegen.box import Box, differences
 from tunegen.choosing.document import Entry, Invalid, Manifest
 from tunegen.grid import REFERENCE, Row
 from tunegen.making.spec import Spec, digest_of
+from tunegen.parallel import Serial
 from tunegen.requires import parse_requires
 from tunegen.signature import ElementType
 
@@ -35,7 +36,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """One place to look: a manifest, or one `suffix` for every kernel. `state` and `note` are those of an empty one."""
+    """One place to look: a manifest, or one `suffix` for every kernel. `state` and `note` are those of an empty one.
+
+    `values` are values of parameters by key (`exp[f32]`, or `mylib:exp[f32]`), where a set may be partial. A tier that
+    is `serial` was made on this box with another number of threads: it is for kernels that never use them.
+    """
 
     name: str
     source: str
@@ -44,6 +49,8 @@ class Tier(msgspec.Struct, frozen=True):
     path: str = ""
     note: str = ""
     state: State = "missing"
+    values: Mapping[str, Mapping[str, Any]] = {}
+    serial: bool = False
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -157,12 +164,25 @@ def _missing(consulted: Sequence[Consulted]) -> Consulted:
 
 
 def _suggestions(spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int) -> Iterator[Consulted]:
-    for tier in sources.tiers:
+    for tier in tiers_for(spec, sources.tiers):
         yield from _from_tier(tier, spec, element_type, box, sources, regime)
     for suffix in spec.fallback.chain(regime):
         outcome = _usable(spec, suffix, box, sources)
         source = "fallback" if suffix != REFERENCE else REFERENCE
         yield Consulted(FALLBACK, source, suffix, outcome.state, outcome.reason, "")
+
+
+def tiers_for(spec: Spec, tiers: Sequence[Tier]) -> list[Tier]:
+    """The tiers that a kernel may ask."""
+    return [tier for tier in tiers if not tier.serial or isinstance(spec.parallel, Serial)]
+
+
+def foreign(manifest: Manifest, spec: Spec, box: Box) -> str:
+    """Why a manifest does not hold for a kernel on this box: the fields that differ; "" when it does."""
+    if manifest.box is None:
+        return ""
+    unlike = differences(manifest.box, box, ignore_threads=isinstance(spec.parallel, Serial))
+    return "; ".join(map(str, unlike))
 
 
 def _from_tier(
@@ -192,16 +212,19 @@ def _from_tier(
         if winner is None:
             yield consulted("", "missing", f"no winner for {condition or 'other sizes'} in its entry")
             continue
-        outcome = _judge(entry, winner.winner, manifest, spec, box, sources)
+        if tier.source == "profile":
+            outcome = _usable(spec, winner.winner, box, sources)
+        else:
+            outcome = judge_winner(entry, winner.winner, manifest, spec, box, sources)
         yield consulted(winner.winner, outcome.state, outcome.reason, winner.evidence)
     if not entries:
         yield consulted("", "missing", tier.note)
 
 
-def _judge(entry: Entry, suffix: str, manifest: Manifest, spec: Spec, box: Box, sources: Sources) -> Outcome:
+def judge_winner(entry: Entry, suffix: str, manifest: Manifest, spec: Spec, box: Box, sources: Sources) -> Outcome:
     """Whether an entry of a manifest can be used for this kernel, here and now."""
-    if manifest.box is not None and (unlike := differences(manifest.box, box)):
-        return Outcome("foreign", "; ".join(map(str, unlike)))
+    if unlike := foreign(manifest, spec, box):
+        return Outcome("foreign", unlike)
     if entry.digest:
         rows = [spec.grid.find(regime.winner) for regime in entry.regimes]
         perms = [row.perm if row is not None else {} for row in rows]

@@ -6,10 +6,10 @@ because a call may be running in it.
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from typing import Any, NamedTuple
 
+from tunegen import forks
 from tunegen.errors import CompileError, CompilerUnavailable, LinkError, VerifyError
 
 PASSES = "O3;no-loop-vectorize;no-slp-vectorize;no-unroll"
@@ -41,7 +41,7 @@ class Machine:
         )
 
 
-_lock = threading.RLock()
+_lock = forks.LOCK
 _libraries: list[Any] = []
 
 

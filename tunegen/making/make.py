@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tunegen import forks
 from tunegen.box import Box, process_triple
 from tunegen.digest import sha256
 from tunegen.errors import CompileError, Declined
@@ -23,6 +24,11 @@ counters: Counter[str] = Counter()
 """How often this process did each step: rendered, compiled, linked, hits."""
 
 SCRATCH = "__scratch"
+ENTRY = "native entry"
+"""What the cache calls the objects that are no variants."""
+
+_mapped: dict[tuple[str, str], Linked] = {}
+"""What is mapped into this process, by digest of the object and symbol."""
 
 
 class Made(NamedTuple):
@@ -71,13 +77,15 @@ def _make(request: Request, templates: Templates, target: Target, cache: ObjectC
     used: dict[str, None] = {}
     counters["rendered"] += 1
     try:
-        image = _compile(request.symbol, render(templates, request, used), target)
+        with forks.LOCK:
+            image = _compile(request.symbol, render(templates, request, used), target)
     except Declined as declined:
-        cache.put_record(key, Record({name: templates.digest(name) for name in used}, declined=str(declined)))
+        digests = {name: templates.digest(name) for name in used}
+        cache.put_record(key, Record(digests, "", str(declined), request.symbol))
         raise
     digests = {name: templates.digest(name) for name in used}
     digest = cache.put_image(image)
-    cache.put_record(key, Record(digests, digest))
+    cache.put_record(key, Record(digests, digest, symbol=request.symbol))
     return Made(image, digest, digests)
 
 
@@ -98,12 +106,14 @@ def _key(request: Request, target: Target) -> str:
 
 
 def link_variant(made: Made, symbol: str, target: Target) -> Linked:
-    """Maps a variant into this process. Raises `CompileError`."""
-    counters["linked"] += 1
-    if symbol.encode() + SCRATCH.encode() not in made.image:
-        return Linked(link(made.image, (symbol,), target)[symbol], 0)
-    addresses = link(made.image, (symbol, symbol + SCRATCH), target)
-    return Linked(addresses[symbol], addresses[symbol + SCRATCH])
+    """Maps a variant into this process, once: code is never unmapped. Raises `CompileError`."""
+    key = (made.digest, symbol)
+    if key not in _mapped:
+        counters["linked"] += 1
+        scratch = symbol.encode() + SCRATCH.encode() in made.image
+        addresses = link(made.image, (symbol, symbol + SCRATCH) if scratch else (symbol,), target)
+        _mapped[key] = Linked(addresses[symbol], addresses.get(symbol + SCRATCH, 0))
+    return _mapped[key]
 
 
 def make_family(spec: Spec, row: Row, element_type: ElementType, box: Box) -> dict[str, Linked]:
@@ -149,5 +159,5 @@ def entry_object(identity: str, write_ir: Callable[[], str], target: Target) -> 
     if image is None:
         counters["compiled"] += 1
         image = compile_object(write_ir(), target)
-        cache.put_record(key, Record({}, cache.put_image(image)))
+        cache.put_record(key, Record({}, cache.put_image(image), symbol=ENTRY))
     return image

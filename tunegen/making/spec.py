@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,10 +13,16 @@ from tunegen.fallback import Fallback
 from tunegen.gates import GATING, Gate
 from tunegen.grid import Grid, Row, Value
 from tunegen.making.render import Request, Templates
+from tunegen.parallel import Serial, Split
+from tunegen.parameters import Key, Schema
 from tunegen.signature import ElementType, Signature
 
 ABI = 1
 """Version of the generator ABI: parameters of a variant, and what a template sees."""
+
+
+Calibration = Callable[[Any], None]
+"""Finds values of parameters on a box, by means of the trial that it is given."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -51,6 +57,9 @@ class Spec(msgspec.Struct, frozen=True):
     templates: Templates
     inputs: Inputs | None = None
     companions: tuple[Function, ...] = ()
+    schema: Schema = Schema()
+    calibrations: dict[str, Calibration] = {}
+    parallel: Split | Serial = Serial("it declares no split")
 
     @property
     def name(self) -> str:
@@ -70,6 +79,14 @@ class Spec(msgspec.Struct, frozen=True):
     def key(self, element_type: ElementType) -> str:
         """Name of the entry in a manifest: `gemm[f32]`."""
         return f"{self.name}[{element_type.name}]"
+
+    def tuning_key(self, element_type: ElementType) -> Key:
+        """What a set of values of this kernel's parameters belongs to."""
+        return Key(self.scope, self.name, self.function.gen.removesuffix(".ll.j2"), element_type.name)
+
+    def regime_of(self, facts: Mapping[str, int]) -> int:
+        """The regime of these sizes where parameters have their portable values."""
+        return self.fallback.regime_of({**self.schema.native_defaults, **facts})
 
     def parts(self, perms: list[dict[str, Value]], templates: dict[str, str], llvm: str) -> dict[str, str]:
         """The parts of an entry's digest, each with its own digest, so that a stale entry can say what changed."""

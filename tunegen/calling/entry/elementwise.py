@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from tunegen.calling.entry import views as v
 from tunegen.calling.entry.ir import DONE, Writer
+from tunegen.calling.entry.splitting import Share
 from tunegen.calling.entry.views import Extent, View
+from tunegen.calling.entry.walk import Walk
 from tunegen.signature import ANY_RANK_SIZE, Signature
 
 _ODOMETER = f"[{v.MAX_RANK} x i64]"
+_RUNS_EACH = 8
+"""With so many runs for each participant, whole runs are shared out evenly enough."""
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Elementwise:
     views: Sequence[View]
     sizes: dict[str, str] = field(init=False)
     elements: str = field(init=False)
+    _runs: str = field(init=False, default="")
+    _by_runs: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         w = self.w
@@ -62,33 +68,50 @@ class Elementwise:
         self._finish()
         self.call_sizes = [w.load("i64", self._run, "run")]
 
-    def call(self, variant: str, scalars: Sequence[str], scratch: str) -> None:
+    def call(self, variant: str, scalars: Sequence[str], memory: str) -> None:
         """Calls the variant once for each run: the innermost outer dimension moves first."""
         w = self.w
-        walk, finished = w.label("walk"), w.label("finished")
-        w.jump(walk)
-        w.begin(walk)
-        pointers = [f"ptr {w.load('ptr', track.pointer)}" for track in self._tracks]
-        w.do(f"call void {variant}({', '.join([*pointers, f'i64 {self.call_sizes[0]}', *scalars, f'ptr {scratch}'])})")
-        with w.countdown(w.load("i64", self._outer)) as dimension:
-            length = w.load("i64", w.at("i64", self._shape, dimension), "length")
-            counter = w.at("i64", self._counters, dimension)
-            w.update("add", counter, "1")
-            self._advance(dimension, "1")
-            back = w.label("back")
-            w.branch(w.compare("slt", w.load("i64", counter), length), walk, back)
-            w.begin(back)
-            w.store("i64", "0", counter)
-            self._advance(dimension, w.op("sub", "0", length))
-        w.jump(finished)
-        w.begin(finished)
+        outer = w.load("i64", self._outer, "outer")
+        pointers, strides = [track.pointer for track in self._tracks], [track.strides for track in self._tracks]
+        walk = Walk(outer, self._shape, self._counters, pointers, strides)
+        walk.run(w, lambda places: _call(w, variant, places, self.call_sizes[0], scalars, memory))
 
-    def _advance(self, dimension: str, times: str) -> None:
-        w = self.w
+    def cut(self, over: Sequence[str], participants: str) -> str:
+        """The runs are what is cut, if each participant gets several of them; else the longer: their list, or a run."""
+        w, (run,) = self.w, self.call_sizes
+        self._runs = w.op("udiv", self.elements, run)
+        enough = w.compare("sge", self._runs, w.op("mul", participants, str(_RUNS_EACH)))
+        self._by_runs = w.either([enough, w.compare("sge", self._runs, run)])
+        return w.pick(self._by_runs, self._runs, run)
+
+    def units(self, grain: str) -> str:
+        """A grain of elements, in runs where these are what is cut."""
+        w, (run,) = self.w, self.call_sizes
+        return w.pick(self._by_runs, w.op("udiv", w.op("sub", w.op("add", grain, run), "1"), run), grain)
+
+    def share_sizes(self, units: str) -> list[str]:
+        """The elements of a run, or of a part of each run."""
+        return [self.w.pick(self._by_runs, self.call_sizes[0], units)]
+
+    def run_share(self, share: Share, variant: str, scalars: Sequence[str], memory: str) -> None:
+        """Walks its share of the runs, or its share of each run."""
+        w, b = self.w, share.w
+        by_runs = b.compare("ne", share.hand("i64", w.let("flag", f"zext i1 {self._by_runs} to i64")), "0")
+        run, runs = share.hand("i64", self.call_sizes[0]), share.hand("i64", self._runs)
+        first, into = b.pick(by_runs, "%begin", "0"), b.pick(by_runs, "0", "%begin")
+        pointers = []
         for track in self._tracks:
-            stride = w.load("i64", w.at("i64", track.strides, dimension), "stride")
-            pointer = w.at("i8", w.load("ptr", track.pointer), w.op("mul", stride, times))
-            w.store("ptr", pointer, track.pointer)
+            # the pointer of an absent operand is null, and stays so
+            itemsize = w.pick(track.absent, "0", track.view.itemsize)
+            moved = b.at("i8", share.hand("ptr", track.data), b.op("mul", into, share.hand("i64", itemsize)))
+            pointers.append(b.cell("pointer", "ptr", moved))
+        outer, shape = share.hand("i64", w.load("i64", self._outer)), share.hand("ptr", self._shape)
+        strides = [share.hand("ptr", track.strides) for track in self._tracks]
+        walk = Walk(outer, shape, b.cell("counters", _ODOMETER), pointers, strides)
+        walk.begin_at(b, first)
+        left = b.cell("runs", "i64", b.pick(by_runs, share.length, runs))
+        elements = b.pick(by_runs, run, share.length)
+        walk.run(b, lambda places: _call(b, variant, places, elements, scalars, memory), left)
 
     def _view_rank(self, view: View) -> str:
         return self.w.let("rank", f"sext i32 {view.field(self.w, v.RANK, 'i32')} to i64")
@@ -202,3 +225,8 @@ class Elementwise:
             if cell:
                 return self.w.load("i1", cell, "same")
         return None
+
+
+def _call(w: Writer, variant: str, places: Sequence[str], run: str, scalars: Sequence[str], memory: str) -> None:
+    pointers = [f"ptr {place}" for place in places]
+    w.do(f"call void {variant}({', '.join([*pointers, f'i64 {run}', *scalars, f'ptr {memory}'])})")

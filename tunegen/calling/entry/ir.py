@@ -16,6 +16,12 @@ DONE = "done"
 """Label of the block that releases the operands and returns the outputs."""
 
 
+RARELY = "!0"
+"""The metadata of a branch that is seldom taken; a module that has one ends in `METADATA`."""
+
+METADATA = f'{RARELY} = !{{!"branch_weights", i32 1, i32 1000}}\n'
+
+
 class Writer:
     """The body of one function, written from top to bottom. Values are texts such as `%size.3` or `4`."""
 
@@ -102,10 +108,10 @@ class Writer:
     def branch(self, condition: str, yes: str, no: str) -> None:
         self.do(f"br i1 {condition}, label %{yes}, label %{no}")
 
-    def require(self, condition: str, otherwise: str = REFUSE) -> None:
-        """Goes on when the condition holds, else to `otherwise`."""
+    def require(self, condition: str, otherwise: str = REFUSE, *, rarely: bool = False) -> None:
+        """Goes on when the condition holds, else to `otherwise`. What `rarely` goes on is laid out out of the way."""
         on = self.label("on")
-        self.branch(condition, on, otherwise)
+        self.do(f"br i1 {condition}, label %{on}, label %{otherwise}" + f", !prof {RARELY}" * rarely)
         self.begin(on)
 
     @contextmanager

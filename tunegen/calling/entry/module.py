@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tunegen.calling.dispatching import Dispatching
+from tunegen.calling.entry import scratch
 from tunegen.calling.entry import views as v
 from tunegen.calling.entry.allocation import make_left_out
 from tunegen.calling.entry.arguments import SLOW, Arguments, read_arguments, read_scalar
 from tunegen.calling.entry.elementwise import Elementwise
-from tunegen.calling.entry.ir import DONE, REFUSE, Writer
+from tunegen.calling.entry.ir import DONE, METADATA, REFUSE, Writer
 from tunegen.calling.entry.ranked import Ranked
 from tunegen.calling.entry.regimes import choose
+from tunegen.calling.entry.splitting import split_call
 from tunegen.calling.entry.views import View
-from tunegen.calling.native import SYMBOL, table_layout
-from tunegen.expressions import SizeCondition
+from tunegen.calling.native import SYMBOL, row_words, table_layout
 from tunegen.signature import Operand, Scalar, Signature
-
-_NO_MEMORY = "no_memory"
 
 _DECLARATIONS = """\
 @zero = private unnamed_addr constant i64 0
@@ -53,8 +53,8 @@ declare i64 @llvm.smax.i64(i64, i64)
 """
 
 
-def entry_ir(signature: Signature, conditions: tuple[SizeCondition, ...], table_offset: int) -> str:
-    """The module of the entry `SYMBOL` for kernels with this signature and these size conditions.
+def entry_ir(signature: Signature, dispatching: Dispatching, table_offset: int) -> str:
+    """The module of the entry `SYMBOL` for kernels with this signature whose calls depend on this.
 
     `table_offset` is where a callable holds the address of its table, in bytes. Raises `ExpressionError` for a
     condition that is too wide for native code.
@@ -68,13 +68,19 @@ def entry_ir(signature: Signature, conditions: tuple[SizeCondition, ...], table_
     scalars = [
         read_scalar(w, p, index, arguments) for index, p in enumerate(signature.parameters) if isinstance(p, Scalar)
     ]
-    row = _take_operands(w, signature, views, table)
+    number = _take_operands(w, signature, views, table)
     work = Elementwise(w, signature, views) if signature.any_rank else Ranked(w, signature, views)
-    slots = w.at("ptr", table, w.op("add", w.op("mul", row, str(len(conditions) + 1)), str(layout.slots)))
-    _run(w, work, w.at("i64", table, layout.limit), choose(w, slots, conditions, work.sizes), scalars)
+    row = w.at("ptr", table, w.op("add", w.op("mul", number, str(row_words(dispatching))), str(layout.rows)))
+    pair = choose(w, row, dispatching, work.sizes)
+    variant, scratch_function = w.load("ptr", pair, "variant"), w.load("ptr", w.at("ptr", pair, 1), "scratch")
+    w.require(w.compare("ne", variant, "null", "ptr"))
+    share = ""
+    if dispatching.split:
+        share = split_call(w, signature, dispatching, work, table, row, variant, scratch_function, scalars)
+    _run(w, work, w.at("i64", table, layout.limit), variant, scratch_function, scalars)
     _ends(w, views, slow_at)
     head = f"define ptr @{SYMBOL}(ptr %callable, ptr %args, i64 %nargsf, ptr %kwnames) {{\nentry:"
-    return "\n".join([v.BUFFER_TYPE, _DECLARATIONS, head, w.body(), "}\n"])
+    return "\n".join([v.BUFFER_TYPE, _DECLARATIONS, share, head, w.body(), "}\n", METADATA])
 
 
 def _views(w: Writer, signature: Signature, arguments: Arguments) -> list[View]:
@@ -118,36 +124,21 @@ def _take_operands(w: Writer, signature: Signature, views: Sequence[View], table
     return element.row
 
 
-def _run(w: Writer, work: Ranked | Elementwise, limit_at: str, pair: str, scalars: Sequence[str]) -> None:
+def _run(
+    w: Writer, work: Ranked | Elementwise, limit_at: str, variant: str, scratch_function: str, scalars: Sequence[str]
+) -> None:
     """Calls the variant with its scratch memory, without the GIL when there is much to do."""
-    variant = w.load("ptr", pair, "variant")
-    w.require(w.compare("ne", variant, "null", "ptr"))
-    scratch = _scratch(w, w.load("ptr", w.at("ptr", pair, 1), "scratch"), work.call_sizes)
+    memory, _ = scratch.allocate(w, scratch_function, [work.call_sizes])
     limit = w.load("i64", limit_at, "limit")
     state = w.cell("state", "ptr", "null")
     with w.when(w.compare("sgt", work.elements, limit)):
         w.store("ptr", w.let("thread", "call ptr @PyEval_SaveThread()"), state)
-    work.call(variant, scalars, scratch)
+    work.call(variant, scalars, memory)
     thread = w.load("ptr", state, "thread")
     with w.when(w.compare("ne", thread, "null", "ptr")):
         w.do(f"call void @PyEval_RestoreThread(ptr {thread})")
-    with w.when(w.compare("ne", scratch, "null", "ptr")):
-        w.do(f"call void @free(ptr {scratch})")
+    scratch.release(w, memory)
     w.jump(DONE)
-
-
-def _scratch(w: Writer, function: str, sizes: Sequence[str]) -> str:
-    """64-byte-aligned memory of the size that the variant asks for, or null."""
-    cell = w.cell("memory", "ptr", "null")
-    with w.when(w.compare("ne", function, "null", "ptr")):
-        arguments = ", ".join(f"i64 {size}" for size in sizes)
-        wanted = w.let("wanted", f"call i64 {function}({arguments})")
-        with w.when(w.compare("sgt", wanted, "0")):
-            rounded = w.op("and", w.op("add", wanted, "63"), "-64")
-            memory = w.let("memory", f"call ptr @aligned_alloc(i64 64, i64 {rounded})")
-            w.require(w.compare("ne", memory, "null", "ptr"), otherwise=_NO_MEMORY)
-            w.store("ptr", memory, cell)
-    return w.load("ptr", cell, "memory")
 
 
 def _ends(w: Writer, views: Sequence[View], slow_at: str) -> None:
@@ -162,7 +153,7 @@ def _ends(w: Writer, views: Sequence[View], slow_at: str) -> None:
         result = w.let("result", f"call ptr (i64, ...) @PyTuple_Pack(i64 {len(outputs)}, {items})")
     v.release(w, views)
     w.do(f"ret ptr {result}")
-    w.begin(_NO_MEMORY)
+    w.begin(scratch.NO_MEMORY)
     v.release(w, views)
     w.do(f"ret ptr {w.let('null', 'call ptr @PyErr_NoMemory()')}")
     w.begin(REFUSE)

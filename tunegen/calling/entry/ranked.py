@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tunegen.calling.entry import views as v
 from tunegen.calling.entry.ir import Writer
+from tunegen.calling.entry.splitting import Share
 from tunegen.calling.entry.views import Extent, View
 from tunegen.signature import Dim, Signature
 
@@ -22,6 +23,8 @@ class Ranked:
     views: Sequence[View]
     sizes: dict[str, str] = field(init=False)
     elements: str = field(init=False)
+    _cut: dict[str, str] = field(init=False, default_factory=dict)
+    """For each size that may be cut whether it is, an i1."""
 
     def __post_init__(self) -> None:
         w = self.w
@@ -44,10 +47,60 @@ class Ranked:
         """The sizes that a variant and its scratch function receive."""
         return list(self.sizes.values())
 
-    def call(self, variant: str, scalars: Sequence[str], scratch: str) -> None:
+    def call(self, variant: str, scalars: Sequence[str], memory: str) -> None:
         """Calls the variant."""
         sizes = [f"i64 {size}" for size in self.call_sizes]
-        self.w.do(f"call void {variant}({', '.join([*self._arguments, *sizes, *scalars, f'ptr {scratch}'])})")
+        self.w.do(f"call void {variant}({', '.join([*self._arguments, *sizes, *scalars, f'ptr {memory}'])})")
+
+    def cut(self, over: Sequence[str], participants: str) -> str:
+        """The longest of these sizes, the first on a tie."""
+        w, longest = self.w, self.sizes[over[0]]
+        self._cut = {over[0]: "true"}
+        for symbol in over[1:]:
+            longer = w.compare("sgt", self.sizes[symbol], longest)
+            longest = w.pick(longer, self.sizes[symbol], longest)
+            self._cut = {size: w.pick(longer, "false", cut, "i1") for size, cut in self._cut.items()} | {symbol: longer}
+        return longest
+
+    def units(self, grain: str) -> str:
+        """As it is: a unit is one of the size that is cut."""
+        return grain
+
+    def share_sizes(self, units: str) -> list[str]:
+        """All sizes, that of the share in the place of the one that is cut."""
+        return [
+            self.w.pick(self._cut[symbol], units, size) if symbol in self._cut else size
+            for symbol, size in self.sizes.items()
+        ]
+
+    def run_share(self, share: Share, variant: str, scalars: Sequence[str], memory: str) -> None:
+        """Calls the variant with the pointers of all operands that have the size which is cut moved along it."""
+        w, b = self.w, share.w
+        arguments, rest = [], list(self._arguments)
+        for view in self.views:
+            (data, *strides), rest = rest[: view.operand.strides + 1], rest[view.operand.strides + 1 :]
+            step = share.hand("i64", self._step(view, [stride.removeprefix("i64 ") for stride in strides]))
+            moved = b.at("i8", share.hand("ptr", data.removeprefix("ptr ")), b.op("mul", "%begin", step))
+            arguments += [f"ptr {moved}", *(f"i64 {share.hand('i64', s.removeprefix('i64 '))}" for s in strides)]
+        for symbol, size in self.sizes.items():
+            own = share.hand("i64", size)
+            if symbol in self._cut:
+                flag = share.hand("i64", w.let("flag", f"zext i1 {self._cut[symbol]} to i64"))
+                own = b.pick(b.compare("ne", flag, "0"), share.length, own)
+            arguments.append(f"i64 {own}")
+        b.do(f"call void {variant}({', '.join([*arguments, *scalars, f'ptr {memory}'])})")
+
+    def _step(self, view: View, strides: Sequence[str]) -> str:
+        """The bytes from one unit of the size that is cut to the next: 0 if an operand does not have it.
+
+        Strides over dimensions that broadcast are 0 as they are, and so are those of operands that are absent.
+        """
+        w, step = self.w, "0"
+        inner = view.itemsize if view.given == "true" else w.pick(view.given, view.itemsize, "0")
+        for dim, distance in zip(view.operand.dims or (), [*strides, inner], strict=True):
+            if dim.symbol in self._cut:
+                step = w.pick(self._cut[dim.symbol], distance, step)
+        return step
 
     def _shape(self, view: View) -> tuple[list[str], list[str]]:
         """Requires the rank, and returns lengths and strides; a dimension that is left out has length 1, stride 0."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from tunegen.calling.dispatching import Dispatching
 from tunegen.calling.entry.ir import REFUSE, Writer
-from tunegen.expressions import SizeCondition, magnitude_bits
+from tunegen.expressions import SizeCondition, magnitude_bits, name_of
 
 _DIVIDED_IN_LINE = 192
 
@@ -21,23 +22,34 @@ _PREDICATES: dict[type, str] = {
 _ARITHMETIC: dict[type, str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 
 
-def choose(w: Writer, row: str, conditions: Sequence[SizeCondition], sizes: Mapping[str, str]) -> str:
-    """The address of the chosen pair {variant, scratch}. `row` is the address of the row's first slot.
+def choose(w: Writer, row: str, dispatching: Dispatching, sizes: Mapping[str, str]) -> str:
+    """The address of the chosen pair {variant, scratch}. `row` is the address of the row's first word.
 
     A null slot passes on to the next regime; a null last slot refuses.
     """
     pair = w.cell("pair", "ptr")
     chosen = w.label("chosen")
-    for index, condition in enumerate(conditions):
-        with w.when(condition_ir(w, condition, sizes)):
+    named = {name for condition in dispatching.conditions for name in condition.names}
+    names = {**sizes, **parameters(w, row, dispatching, named)}
+    for index, condition in enumerate(dispatching.conditions):
+        with w.when(condition_ir(w, condition, names)):
             on = w.label("pass")
             _take(w, row, index, pair)
             w.branch(w.compare("ne", w.load("ptr", pair), "null", "ptr"), chosen, on)
             w.begin(on)
-    _take(w, row, len(conditions), pair)
+    _take(w, row, len(dispatching.conditions), pair)
     w.branch(w.compare("ne", w.load("ptr", pair), "null", "ptr"), chosen, REFUSE)
     w.begin(chosen)
     return w.load("ptr", pair, "pair")
+
+
+def parameters(w: Writer, row: str, dispatching: Dispatching, names: Collection[str]) -> dict[str, str]:
+    """The values of the int parameters that are among `names`."""
+    return {
+        name: w.let("parameter", f"load atomic i64, ptr {w.at('i64', row, index)} monotonic, align 8")
+        for index, name in enumerate(dispatching.parameters, dispatching.columns)
+        if name in names
+    }
 
 
 def _take(w: Writer, row: str, index: int, pair: str) -> None:
@@ -45,42 +57,43 @@ def _take(w: Writer, row: str, index: int, pair: str) -> None:
     w.store("ptr", slot, pair)
 
 
-def condition_ir(w: Writer, condition: SizeCondition, sizes: Mapping[str, str]) -> str:
-    """The truth of a size condition: exact, as it is in Python."""
-    return _logical(w, condition.tree, sizes)
+def condition_ir(w: Writer, condition: SizeCondition, names: Mapping[str, str]) -> str:
+    """The truth of a condition on sizes and parameters: exact, as it is in Python."""
+    return _logical(w, condition.tree, names)
 
 
-def _logical(w: Writer, node: ast.expr, sizes: Mapping[str, str]) -> str:
+def _logical(w: Writer, node: ast.expr, names: Mapping[str, str]) -> str:
     match node:
         case ast.BoolOp(op=op, values=values):
-            parts = [_logical(w, part, sizes) for part in values]
+            parts = [_logical(w, part, names) for part in values]
             return w.both(parts) if isinstance(op, ast.And) else w.either(parts)
         case ast.UnaryOp(operand=operand):
-            return w.op("xor", _logical(w, operand, sizes), "true", "i1")
+            return w.op("xor", _logical(w, operand, names), "true", "i1")
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             operands = [left, *comparators]
             width = _width(operands)
-            numbers = [_number(w, operand, width, sizes) for operand in operands]
+            numbers = [_number(w, operand, width, names) for operand in operands]
             pairs = zip(ops, numbers, numbers[1:], strict=False)
             return w.both([w.compare(_PREDICATES[type(op)], a, b, f"i{width}") for op, a, b in pairs])
     raise AssertionError(node)
 
 
-def _number(w: Writer, node: ast.expr, width: int, sizes: Mapping[str, str]) -> str:
+def _number(w: Writer, node: ast.expr, width: int, names: Mapping[str, str]) -> str:
     type_ = f"i{width}"
     match node:
-        case ast.Name(id=name):
-            return sizes[name] if width == 64 else w.let("wide", f"zext i64 {sizes[name]} to {type_}")
+        case ast.Name() | ast.Attribute():
+            value = names[name_of(node)]
+            return value if width == 64 else w.let("wide", f"zext i64 {value} to {type_}")
         case ast.Constant(value=value):
             return str(value)
         case ast.UnaryOp(operand=operand):
-            return w.op("sub", "0", _number(w, operand, width, sizes), type_)
+            return w.op("sub", "0", _number(w, operand, width, names), type_)
         case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod() as op, right=ast.Constant(value=int(divisor))):
             own = _width([left])
-            value = _floor(w, _number(w, left, own, sizes), divisor, isinstance(op, ast.Mod), own)
+            value = _floor(w, _number(w, left, own, names), divisor, isinstance(op, ast.Mod), own)
             return value if own == width else w.let("wide", f"sext i{own} {value} to {type_}")
         case ast.BinOp(left=left, op=op, right=right):
-            a, b = _number(w, left, width, sizes), _number(w, right, width, sizes)
+            a, b = _number(w, left, width, names), _number(w, right, width, names)
             return w.op(_ARITHMETIC[type(op)], a, b, type_)
     raise AssertionError(node)
 
