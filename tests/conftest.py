@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from toys import HEADER, TOY, write_library
 
 from tunegen import box, knobs
+from tunegen.choosing import published
 from tunegen.making import cache, make
-from tunegen.public import policy, scope, sources
+from tunegen.public import host, policy, request, scope, sources
 
 # no test depends on how busy the box is
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,8 +51,11 @@ def _forget() -> None:
     for remembered in (knobs.begin, knobs.start_logging, sources.warn_once, policy._warn_once, box._detect):
         remembered.cache_clear()
     cache._cache_in.cache_clear()
-    for kept in (knobs._reported, sources._read, sources._nearest, sources._applications, make.counters):
+    for kept in (knobs._reported, sources._read, sources._nearest, sources._siblings, sources._profiles,
+                 sources._applications, make.counters, make._mapped, request._kept, host._marked,
+                 policy._declared):  # fmt: skip
         kept.clear()
+    published._publications.current = published.Generation()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_the_lines_are_those_of_the_contract(library):
         "tune status (1/2 kernels tuned for this box):",
         "  toy[f32]: row3 (manifest)",
         "  tea[f32]: row2 (fallback: no manifest entry)",
-        f"  hint: run `tunegen tune {made.__name__}`",
+        f"  hint: run `tunegen tune {made.__name__}`, or start with `-- --tune`",
     ]
     tune(made.tea, {"": "row1"})
     assert status_lines(tunegen.tune_status())[-1] == "  tea[f32]: row1 (manifest)"
@@ -157,7 +157,7 @@ def test_the_status_reaches_stderr_in_a_program_that_never_configured_logging(ch
     assert done.stderr.splitlines() == [
         "myapp: tune status (0/1 kernels tuned for this box):",
         "  toy[f32]: row2 (fallback: no manifest entry)",
-        f"  hint: run `tunegen tune {name}`",
+        f"  hint: run `tunegen tune {name}`, or start with `-- --tune`",
     ]
     configured = child(use.format("logging.basicConfig(level='INFO', format='%(levelname)s %(name)s')"))
     assert configured.stderr.splitlines() == ["INFO myapp"]

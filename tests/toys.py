@@ -40,7 +40,7 @@ done:
 HEADER = """
 import numpy as np
 from tunegen import (
-    In, InOut, Out, bitwise, bound, case, dtypes, f32, f64, floats, tune, tune_companion, tune_grid, tune_perm,
+    In, InOut, Out, bitwise, bound, case, dtypes, f32, f64, floats, split, tune, tune_companion, tune_grid, tune_perm,
     tune_scope, ulp,
 )
 
@@ -67,6 +67,31 @@ def toy(x: In[floats, "N"], out: Out[floats, "N"]) -> None:
     out[...] = -1
 """
 """A kernel with a stamp for each of two element types. Write its template beside it."""
+
+PARAMETERS = """
+@scope.tune(
+    gen="toy.ll.j2", gate=bitwise(), cases=[case("some", N=8)],
+    fallback="row1 if N < large.minimum; row2",
+    parallel=split("N", when="N >= parallel.minimum", grain="parallel.grain"),
+)
+@scope.tune_param("large.minimum", default=100, minimum=1, maximum=10_000, unit="elements", doc="From here on, row 2.")
+@scope.tune_param(
+    "parallel.minimum", default=1000, minimum=1, maximum=1 << 40, unit="elements", doc="Smaller calls are not split.",
+    calibrate=lambda trial: None,
+)
+@scope.tune_param(
+    "parallel.grain", default=100, minimum=1, maximum=1 << 40, unit="elements", doc="A share is a multiple of it.",
+    rules="parallel.grain <= parallel.minimum",
+)
+@scope.tune_param("ratio", default=0.5, minimum=0.0, maximum=1.0, doc="A number.")
+@scope.tune_param("exact", default=True, doc="A switch.")
+@scope.tune_param("note", default="", doc="A text.")
+@scope.tune_param("way", default="left", choices=["left", "right"], doc="One of two.")
+@scope.tune_grid(row=[1, 2, 3])
+def toy(x: In[f32, "N"], out: Out[f32, "N"]) -> None:
+    out[...] = -1
+"""
+"""A kernel with parameters of every kind: the rows 1 and 2 answer for small and large sizes."""
 
 COMPANIONS = """
 def pack(x: In[f32, "N"], out: Out[f32, "N"]) -> None:

@@ -11,22 +11,27 @@ from tunegen.errors import (
     GateError,
     KernelNotFound,
     KnobError,
+    ParameterError,
     RenderError,
     ScopeNotFound,
+    SessionError,
     StoreError,
     TunegenError,
 )
 from tunegen.gates import bitwise, bound, ulp
-from tunegen.public.declare import tune, tune_companion, tune_grid, tune_perm
+from tunegen.parallel import serial, split
+from tunegen.public.declare import tune, tune_companion, tune_grid, tune_param, tune_perm
 from tunegen.public.library import tune_scope
 from tunegen.public.sources import tune_manifest
-from tunegen.signature import In, InOut, Out, dtypes, f32, f64, floats
+from tunegen.signature import In, InOut, Out, bool_, dtypes, f32, f64, floats
 
 if TYPE_CHECKING:
     from tunegen.public.explain import explain
     from tunegen.public.policy import apply_policy, tune_policy
     from tunegen.public.record import tune_manifest_set
+    from tunegen.public.session import session
     from tunegen.public.status import load, log_tune_status, tune_status
+    from tunegen.public.trial import Trial
 
 __version__ = "0.1.0"
 
@@ -40,12 +45,16 @@ __all__ = [
     "KernelNotFound",
     "KnobError",
     "Out",
+    "ParameterError",
     "RenderError",
     "ScopeNotFound",
+    "SessionError",
     "StoreError",
+    "Trial",
     "TunegenError",
     "apply_policy",
     "bitwise",
+    "bool_",
     "bound",
     "case",
     "dtypes",
@@ -55,11 +64,15 @@ __all__ = [
     "floats",
     "load",
     "log_tune_status",
+    "serial",
+    "session",
+    "split",
     "tune",
     "tune_companion",
     "tune_grid",
     "tune_manifest",
     "tune_manifest_set",
+    "tune_param",
     "tune_perm",
     "tune_policy",
     "tune_scope",
@@ -68,10 +81,12 @@ __all__ = [
 ]
 
 _LATER = {
+    "Trial": "trial",
     "apply_policy": "policy",
     "explain": "explain",
     "load": "status",
     "log_tune_status": "status",
+    "session": "session",
     "tune_manifest_set": "record",
     "tune_policy": "policy",
     "tune_status": "status",

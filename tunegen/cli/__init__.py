@@ -8,10 +8,30 @@ import sys
 from collections.abc import Sequence
 
 from tunegen import knobs
-from tunegen.cli import doctor, explain, show, status, tune
-from tunegen.errors import KernelNotFound, KnobError, ScopeNotFound, TunegenError
+from tunegen.cli import (
+    baseline,
+    cache,
+    calibrate,
+    config,
+    doctor,
+    explain,
+    export,
+    forget,
+    inspect,
+    inventory,
+    profile,
+    propose,
+    show,
+    status,
+    tune,
+)
+from tunegen.cli import set as set_values
+from tunegen.errors import KernelNotFound, KnobError, ParameterError, ScopeNotFound, TunegenError
 
-COMMANDS = (tune, status, explain, show, doctor)
+COMMANDS = (
+    tune, status, explain, show, propose, inspect, set_values, forget, profile,
+    inventory, baseline, calibrate, export, cache, config, doctor,
+)  # fmt: skip
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -45,7 +65,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
         return code
-    except (KernelNotFound, ScopeNotFound, KnobError) as error:
+    except (KernelNotFound, ScopeNotFound, KnobError, ParameterError) as error:
         sys.stderr.write(f"tunegen: {error}\n")
         return USAGE
     except TunegenError as error:

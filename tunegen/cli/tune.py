@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from tunegen import knobs
 from tunegen.box import this_box
 from tunegen.choosing import store
 from tunegen.cli import output
@@ -23,6 +22,7 @@ from tunegen.harness.measure import now_s
 from tunegen.harness.report import Event, Report, time_by_stage, where_time_went
 from tunegen.harness.spawn import Stop
 from tunegen.harness.target import names, targets
+from tunegen.public import launching
 from tunegen.public.scope import Scope
 from tunegen.public.sources import target_manifest
 from tunegen.public.status import load, summary, tune_status
@@ -154,18 +154,21 @@ def _run_tuner(
 ) -> tuple[int, list[Report]]:
     """Runs the scope's tuner in a child process and draws its progress. Returns its exit code and reports."""
     reading, writing = os.pipe()
-    script = [str(scope.tuner)] if scope.tuner else ["-m", "tunegen.harness", scope.module]
-    command = [sys.executable, "-P", *script, "--events", str(writing), "--effort", options.effort]
+    command = launching.command(scope, ["--events", str(writing), "--effort", options.effort])
     command += ["--only", ",".join(only)] if only else []
     command += ["--retune"] if options.retune else []
     command += ["--noisy-ok"] if options.noisy_ok else []
     command += ["--strict", ",".join(sorted(options.strict))] if options.strict else []
     command += ["--record", str(options.record.absolute())] if options.record else []
     command += ["--budget", f"{budget:.3f}s"] if budget is not None else []
-    environment = knobs.child_environment(TUNE_MODE="tune", PYTHONPATH=os.pathsep.join(sys.path))
     # a group of its own: a signal reaches it once, from here, and not from the terminal too
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, pass_fds=[writing], env=environment, process_group=0
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        pass_fds=[writing],
+        env=launching.environment(),
+        process_group=0,
     )
     os.close(writing)
     stop.child = process

@@ -10,14 +10,18 @@ from typing import Any
 
 import msgspec
 
+from tunegen.calling import uncuttable
 from tunegen.cases import Case, Inputs
 from tunegen.cases import problem as case_problem
-from tunegen.errors import DeclarationError, ExpressionError
+from tunegen.errors import DeclarationError, ExpressionError, ParameterError
 from tunegen.expressions import Expression
 from tunegen.fallback import Fallback, parse_fallback
 from tunegen.gates import NONFINITE, Gate
 from tunegen.grid import LIMITS, REFERENCE, Grid, Perm, Product, Value
-from tunegen.making.spec import Function, Spec
+from tunegen.making.spec import Calibration, Function, Spec
+from tunegen.parallel import Parallel, Serial, Split
+from tunegen.parameters import Parameter, Schema, kind_of, read_schema
+from tunegen.parameters import Value as ParameterValue
 from tunegen.public.kernel import Kernel
 from tunegen.public.scope import Scope, enclosing
 from tunegen.requires import parse_requires
@@ -34,6 +38,14 @@ class Companion(msgspec.Struct, frozen=True):
     define: dict[str, Value] = {}
 
 
+class Declared(msgspec.Struct, frozen=True):
+    """A mark: a runtime parameter, the rules that come with it, and how its value is found."""
+
+    parameter: Parameter
+    rules: tuple[str, ...] = ()
+    calibrate: Calibration | None = None
+
+
 class Options(msgspec.Struct, frozen=True):
     """What `tune` was given."""
 
@@ -44,6 +56,7 @@ class Options(msgspec.Struct, frozen=True):
     inputs: Inputs | None = None
     define: dict[str, Value] = {}
     inplace: bool = False
+    parallel: Parallel = Serial("it declares no split")
 
 
 def tune(
@@ -55,18 +68,29 @@ def tune(
     inputs: Inputs | None = None,
     define: Mapping[str, Value] | None = None,
     inplace: bool = False,
+    parallel: Parallel | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Closes the declaration of a kernel: turns the marked reference function into a `Kernel`.
 
     `gen` is the template that generates a variant, `gate` how close to the reference it must be, `cases` the sizes it
     is tuned for, `fallback` the chain that an untuned box runs ("mr1_nr64 if M <= 2; mr6_nr16; reference"), `inputs`
     makes the inputs of gate and race, `define` holds fixed options for the template, `inplace` allows one array as
-    input and output of an elementwise kernel. The kernel belongs to the scope of the nearest enclosing package.
+    input and output of an elementwise kernel, and `parallel` says how a call is split over threads (`split`) or why it
+    is not (`serial`). The kernel belongs to the scope of the nearest enclosing package.
 
     Raises `DeclarationError` that names the kernel, the row and the value.
     """
-    options = Options(gen, gate, tuple(cases), fallback, inputs, dict(define or {}), inplace)
+    options = options_of(gen, gate, cases, fallback, inputs, define, inplace, parallel)
     return closing(None, options, sys._getframe(1).f_locals)
+
+
+def options_of(
+    gen: str | None, gate: Gate, cases: Iterable[Case], fallback: str, inputs: Inputs | None,
+    define: Mapping[str, Value] | None, inplace: bool, parallel: Parallel | None,
+) -> Options:  # fmt: skip
+    """What `tune` was given, as a record."""
+    options = Options(gen, gate, tuple(cases), fallback, inputs, dict(define or {}), inplace)
+    return options if parallel is None else msgspec.structs.replace(options, parallel=parallel)
 
 
 def closing(scope: Scope | None, options: Options, names: Mapping[str, Any]) -> Callable[[Callable[..., None]], Kernel]:
@@ -107,7 +131,30 @@ def tune_companion(
     return _mark(lambda kernel: Companion(fn, gen, dict(define or {})))
 
 
-def _mark(make: Callable[[str], Perm | Product | Companion]) -> Callable[[Any], Any]:
+def tune_param(
+    name: str, *, default: ParameterValue, doc: str, minimum: float | None = None, maximum: float | None = None,
+    choices: Iterable[str] = (), unit: str = "", rules: Iterable[str] | str = (), calibrate: Calibration | None = None,
+) -> Callable[[Any], Any]:  # fmt: skip
+    """A runtime parameter of the kernel: a number in a range, a bool, a string, or one of `choices`.
+
+    `name` may have dots ("parallel.minimum_elements"), `default` holds on every box and gives the type, `unit` says
+    what a number counts, `doc` what it is for, in a sentence. `rules` are expressions over this and other parameters
+    that every set of values fulfils. Size conditions and `split` may name int parameters. `calibrate` finds the value
+    on a box.
+    """
+
+    def declared(kernel: str) -> Declared:
+        try:
+            kind = kind_of(default, tuple(choices))
+        except ParameterError as error:
+            raise DeclarationError(kernel, f"parameter {name!r}: {error}") from None
+        parameter = Parameter(name, kind, default, minimum, maximum, tuple(choices), unit, doc)
+        return Declared(parameter, (rules,) if isinstance(rules, str) else tuple(rules), calibrate)
+
+    return _mark(declared)
+
+
+def _mark(make: Callable[[str], Perm | Product | Companion | Declared]) -> Callable[[Any], Any]:
     def decorate(fn: Any) -> Any:
         if isinstance(fn, Kernel):
             raise DeclarationError(fn.name, f"{make(fn.name)} stands above `tune`, which closes the declaration")
@@ -140,16 +187,40 @@ def _spec(fn: FunctionType, scope: Scope, options: Options, names: Mapping[str, 
     grid = Grid(rows)
     _check_grid(name, grid)
     signature = read_signature(fn, name, names, inplace=options.inplace)
-    fallback = _fallback(name, options.fallback, grid, signature)
+    declared = [mark for mark in marks if isinstance(mark, Declared)]
+    schema = _schema(name, declared)
+    if clash := set(signature.sizes) & set(schema.names):
+        raise DeclarationError(name, f"{', '.join(sorted(clash))} is a size and a parameter")
+    fallback = _fallback(name, options.fallback, grid, (*signature.sizes, *schema.native))
     _check_options(name, options, signature)
-    companions = _companions(fn, [mark for mark in marks if isinstance(mark, Companion)], fallback, names)
+    companions = _companions(fn, [mark for mark in marks if isinstance(mark, Companion)], fallback, names, schema)
     functions = (Function(name, options.gen, fn, signature, options.define), *companions)
     for function in functions:
         _check_function(name, function, scope)
     return Spec(
         scope.name, fn.__module__, functions[0], grid, fallback, options.gate, options.cases, scope.templates,
-        options.inputs, companions,
+        options.inputs, companions, schema, {d.parameter.name: d.calibrate for d in declared if d.calibrate},
+        _parallel(name, options.parallel, signature, schema),
     )  # fmt: skip
+
+
+def _schema(name: str, declared: list[Declared]) -> Schema:
+    try:
+        return read_schema([d.parameter for d in declared], [rule for d in declared for rule in d.rules])
+    except ParameterError as error:
+        raise DeclarationError(name, str(error)) from None
+
+
+def _parallel(name: str, written: Parallel, signature: Signature, schema: Schema) -> Split | Serial:
+    if isinstance(written, Serial):
+        return written
+    try:
+        split = written.read(signature.sizes, schema.native)
+    except ExpressionError as error:
+        raise DeclarationError(name, str(error)) from None
+    if sentence := uncuttable(signature, split):
+        raise DeclarationError(name, sentence)
+    return split
 
 
 def _check_grid(name: str, grid: Grid) -> None:
@@ -178,10 +249,10 @@ def _points(part: Perm | Product) -> list[tuple[str, object]]:
     return [(axis, value) for axis, values in part.values.items() for value in values]
 
 
-def _fallback(name: str, text: str, grid: Grid, signature: Signature) -> Fallback:
+def _fallback(name: str, text: str, grid: Grid, names: tuple[str, ...]) -> Fallback:
     suffixes = {name for item in text.split(";") for name in item.split()[:1] if grid.find(name) is not None}
     try:
-        return parse_fallback(text, suffixes, signature.sizes)
+        return parse_fallback(text, suffixes, names)
     except ExpressionError as error:
         raise DeclarationError(name, str(error)) from None
 
@@ -209,7 +280,7 @@ def _check_function(kernel: str, function: Function, scope: Scope) -> None:
 
 
 def _companions(
-    fn: FunctionType, marks: list[Companion], fallback: Fallback, names: Mapping[str, Any]
+    fn: FunctionType, marks: list[Companion], fallback: Fallback, names: Mapping[str, Any], schema: Schema
 ) -> tuple[Function, ...]:
     found: dict[str, Function] = {}
     for mark in marks:
@@ -217,7 +288,8 @@ def _companions(
         if companion.name in found:
             raise DeclarationError(fn.__name__, f"companion {companion.name!r} is listed twice")
         for condition in fallback.conditions:
-            if unknown := [size for size in condition.names if size not in companion.signature.sizes]:
+            known = (*companion.signature.sizes, *schema.native)
+            if unknown := [size for size in condition.names if size not in known]:
                 problem = f"knows no size {unknown[0]}, on which {condition.text!r} of the fallback depends"
                 raise DeclarationError(fn.__name__, f"companion {companion.name!r} {problem}")
         found[companion.name] = companion

@@ -10,7 +10,8 @@ from tunegen.box import Box, this_box
 from tunegen.choosing.resolve import Choice
 from tunegen.errors import KernelNotFound
 from tunegen.public.kernel import KernelMethods
-from tunegen.public.scope import find_kernel
+from tunegen.public.scope import find_keys
+from tunegen.public.setting import process_setting
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -26,7 +27,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why one kernel and element type runs what it runs for these sizes."""
+    """Why one kernel and element type runs what it runs for these sizes.
+
+    `tiers` are all places that were asked for a variant, `value_tiers` those that were asked for the values of the
+    parameters; `values` come from `values_source`.
+    """
 
     kernel: str
     element_type: str
@@ -39,6 +44,9 @@ class Explanation(msgspec.Struct, frozen=True):
     tiers: tuple[dict[str, str], ...]
     evidence: dict[str, Any]
     box: Box
+    values: dict[str, Any] = {}
+    values_source: str = ""
+    value_tiers: tuple[dict[str, str], ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -51,12 +59,14 @@ class Explanation(msgspec.Struct, frozen=True):
             f"{self.kernel}[{self.element_type}]({sizes}): {self.emitted} from {self.source}, in {regime}",
             f"box: {self.box.cpu}, {self.box.threads} threads, {self.box.id}",
         ]
-        for tier in self.tiers:
-            what = f"{tier['suffix']}: " if tier["suffix"] else ""
-            reason = f" ({tier['reason']})" if tier["reason"] else ""
-            path = f" [{tier['path']}]" if tier["path"] else ""
-            lines.append(f"  {tier['tier']}: {what}{tier['state']}{reason}{path}")
-        return lines + self._evidence_lines()
+        lines += map(_tier_line, self.tiers)
+        return lines + self._evidence_lines() + self._value_lines()
+
+    def _value_lines(self) -> list[str]:
+        if not self.values:
+            return []
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return [f"  parameters: {values} from {self.values_source}", *(f"  {_tier_line(t)}" for t in self.value_tiers)]
 
     def _evidence_lines(self) -> list[str]:
         try:
@@ -80,9 +90,8 @@ def explain(kernel: str | KernelMethods, element_type: str | None = None, **size
     size symbol.
     """
     if isinstance(kernel, str):
-        name, bracket, rest = kernel.partition("[")
-        element_type = rest.removesuffix("]") if bracket else element_type
-        kernel = find_kernel(name)
+        kernel, (first, *_) = find_keys(f"{kernel}[{element_type}]" if element_type and "[" not in kernel else kernel)
+        element_type = first.name
     types = [t.name for t in kernel.signature.element_types]
     chosen_type = element_type or types[0]
     if chosen_type not in types:
@@ -94,23 +103,41 @@ def explain(kernel: str | KernelMethods, element_type: str | None = None, **size
     stamp = kernel.stamp.get(chosen_type)
     if stamp is None:
         raise KernelNotFound(f"{kernel.name} is not stamped, because TUNE_MODE is not normal")
-    regime = _regime(kernel, stamp.choices, sizes)
+    regime = _regime(kernel, stamp.choices, {**kernel.values[chosen_type], **sizes})
     choice = stamp.choices[regime]
     tiers = kernel.consult(next(t for t in kernel.signature.element_types if t.name == chosen_type), regime)
     evidence = next((c.evidence for c in choice.consulted if c.usable), {})
     return Explanation(
         kernel.name, chosen_type, sizes, choice.condition, choice.emitted or "", choice.source, choice.state,
-        choice.reason, tuple(_tier(c) for c in tiers), evidence, this_box(),
+        choice.reason, tuple(_tier(c) for c in tiers), evidence, this_box(), *_values(kernel, chosen_type),
     )  # fmt: skip
 
 
-def _regime(kernel: KernelMethods, choices: tuple[Choice, ...], sizes: dict[str, int]) -> int:
-    """The number of the regime that a call with these sizes would take."""
+def _values(kernel: KernelMethods, name: str) -> tuple[dict[str, Any], str, tuple[dict[str, str], ...]]:
+    """The values that calls use, where they come from, and what every tier says of them."""
+    if not kernel.spec.schema:
+        return {}, "", ()
+    element_type = next(t for t in kernel.signature.element_types if t.name == name)
+    choice = kernel.value_choices[name]
+    asked = process_setting().values(kernel.spec, element_type)
+    return dict(choice.values), choice.source, tuple(_tier(c) for c in asked.consulted)
+
+
+def _regime(kernel: KernelMethods, choices: tuple[Choice, ...], names: dict[str, Any]) -> int:
+    """The number of the regime that a call with these sizes, and these values of parameters, would take."""
     for number, condition in enumerate(kernel.spec.fallback.conditions):
-        if choices[number].emitted is not None and set(condition.names) <= set(sizes) and condition(sizes):
+        if choices[number].emitted is not None and set(condition.names) <= set(names) and condition(names):
             return number
     return len(choices) - 1
 
 
 def _tier(consulted: Any) -> dict[str, str]:
-    return {name: str(getattr(consulted, name)) for name in ("tier", "source", "suffix", "state", "reason", "path")}
+    names = ("tier", "source", "suffix", "state", "reason", "path")
+    return {name: str(getattr(consulted, name, "")) for name in names}
+
+
+def _tier_line(tier: dict[str, str]) -> str:
+    what = f"{tier['suffix']}: " if tier["suffix"] else ""
+    reason = f" ({tier['reason']})" if tier["reason"] else ""
+    path = f" [{tier['path']}]" if tier["path"] else ""
+    return f"  {tier['tier']}: {what}{tier['state']}{reason}{path}"

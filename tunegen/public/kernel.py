@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tunegen import knobs, log
-from tunegen.box import Box, this_box
-from tunegen.calling import REFERENCE as REFERENCE_CALLEE
-from tunegen.calling import Callee, Dispatcher, native_type
-from tunegen.choosing.resolve import Consulted, Outcome, Sources, Stamp, consult, resolve, unstamped
-from tunegen.errors import CompileError, CompilerUnavailable, Declined, KernelNotFound, RenderError
+from tunegen import knobs
+from tunegen.box import this_box
+from tunegen.calling import Dispatcher, native_type
+from tunegen.choosing.resolve import Consulted, Stamp, consult
+from tunegen.choosing.values import ValueChoice
+from tunegen.errors import KernelNotFound
 from tunegen.grid import REFERENCE, Grid, Row
 from tunegen.making import make
 from tunegen.making.compile import assembly
 from tunegen.making.render import render
 from tunegen.making.spec import Function, Spec
-from tunegen.public.sources import sources, warn_once
-from tunegen.public.variant import ReferenceVariant, Variants, native_entry
+from tunegen.public.setting import Values, process_setting
+from tunegen.public.stamping import Maker, Stamped, stamp
+from tunegen.public.variant import ReferenceVariant, Variants, dispatching_in
 from tunegen.signature import ElementType
-
-Family = Mapping[str, make.Linked]
 
 
 class CompanionMethods(Dispatcher):
@@ -32,7 +29,7 @@ class CompanionMethods(Dispatcher):
     __slots__ = ("kernel",)
 
     def __init__(self, kernel: KernelMethods, function: Function) -> None:
-        super().__init__(function.name, function.signature, kernel.spec.fallback.conditions, function.reference)
+        super().__init__(function.name, function.signature, dispatching_in(kernel.spec, function), function.reference)
         self.kernel = kernel
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
@@ -50,14 +47,14 @@ class KernelMethods(Dispatcher):
     `ir` and `asm` show a variant's code, `reference` is the Python body.
     """
 
-    __slots__ = ("_made", "_stamps", "_variants", "companions", "spec")
+    __slots__ = ("_maker", "_stamped", "_variants", "companions", "spec")
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec.name, spec.signature, spec.fallback.conditions, spec.function.reference)
+        super().__init__(spec.name, spec.signature, dispatching_in(spec, spec.function), spec.function.reference)
         self.spec = spec
         self.companions = {f.name: Companion(self, f) for f in spec.companions}
-        self._made: dict[tuple[str, str], Family] = {}
-        self._stamps: dict[str, Stamp] = {}
+        self._maker: Maker | None = None
+        self._stamped = Stamped()
         self._variants: Variants | None = None
 
     def __repr__(self) -> str:
@@ -70,7 +67,18 @@ class KernelMethods(Dispatcher):
     def stamp(self) -> Mapping[str, Stamp]:
         """The stamp of each element type, frozen until the next `load`."""
         self.ensure_loaded()
-        return MappingProxyType(self._stamps)
+        return self._stamped.stamps
+
+    @property
+    def values(self) -> Values:
+        """The values of the parameters that calls without a session use, by element type; frozen as `stamp` is."""
+        self.ensure_loaded()
+        return self._stamped.values
+
+    @property
+    def value_choices(self) -> Mapping[str, ValueChoice]:
+        """Where the values of the parameters come from, by element type; empty before the first call."""
+        return self._stamped.choices
 
     def reload(self) -> None:
         """Picks and stamps anew, whatever is stamped now; calls in flight finish on the old code."""
@@ -84,68 +92,17 @@ class KernelMethods(Dispatcher):
         Never raises for what a manifest holds or a variant does. In the modes tune and test, and without a usable
         compiler, the reference runs.
         """
-        box, stamps = this_box(), {}
-        types = self.signature.element_types if knobs.MODE.get() == "normal" else ()
-        self._made.clear()
+        setting = process_setting()
+        self._maker = Maker(self.spec, setting.box)
         self._variants = None
-        for element_type in types:
-            stamps[element_type.name] = resolve(self.spec, element_type, box, self._sources(element_type, box))
-        if problem := self._install(stamps, box):
-            stamps = {name: unstamped(stamp, problem) for name, stamp in stamps.items()}
-        self._stamps = stamps
+        self._stamped = stamp((self, *self.companions.values()), self._maker, setting)
 
     def consult(self, element_type: ElementType, regime: int) -> list[Consulted]:
         """What every tier says of one regime, as things are now."""
-        box = this_box()
-        return consult(self.spec, element_type, box, self._sources(element_type, box), regime)
-
-    def _sources(self, element_type: ElementType, box: Box) -> Sources:
-        return sources(self.spec.scope, self.name, box, partial(self._make, element_type=element_type, box=box))
-
-    def _make(self, row: Row, element_type: ElementType, box: Box) -> Outcome:
-        key = (element_type.name, row.suffix)
-        try:
-            if key not in self._made:
-                self._made[key] = make.make_family(self.spec, row, element_type, box)
-            return Outcome("ok")
-        except Declined as declined:
-            return Outcome("declined", str(declined))
-        except CompilerUnavailable as error:
-            return Outcome("failed", str(error))
-        except (RenderError, CompileError) as error:
-            log.warning("%s: %s", self.spec.function.symbol(element_type, row.suffix), error)
-            return Outcome("failed", str(error))
-
-    def _install(self, stamps: Mapping[str, Stamp], box: Box) -> str:
-        """Stamps the kernel and its companions: all natively or none, for they agree on layouts.
-
-        Returns why none could be, or "".
-        """
-        problem = ""
-        family = (self, *self.companions.values())
-        native = any(choice.emitted not in (None, REFERENCE) for stamp in stamps.values() for choice in stamp.choices)
-        try:
-            entries = [native_entry(dispatcher, box) for dispatcher in family] if native else []
-        except CompileError as error:
-            problem = f"no native entry: {error}"
-            warn_once(f"{self.name}: it runs its Python reference, for there is {problem}")
-            entries = []
-        for dispatcher, entry in zip(family, entries, strict=False):
-            dispatcher.install(entry, {t: self._callees(dispatcher.name, t, s) for t, s in stamps.items()})
-        for dispatcher in family[len(entries) :]:
-            dispatcher.uninstall()
-        return problem
-
-    def _callees(self, function: str, element_type: str, stamp: Stamp) -> list[Callee | None]:
-        callees: list[Callee | None] = []
-        for choice in stamp.choices:
-            if choice.emitted is None:
-                callees.append(None)
-            elif choice.emitted == REFERENCE:
-                callees.append(REFERENCE_CALLEE)
-            else:
-                callees.append(Callee(*self._made[element_type, choice.emitted][function]))
-        return callees
+        setting = process_setting()
+        kept = self._maker
+        maker = kept if kept is not None and kept.box == setting.box else Maker(self.spec, setting.box)
+        return consult(self.spec, element_type, setting.box, maker.sources(setting, element_type), regime)
 
     def variants(self) -> Variants:
         """Callables by suffix, `reference` first. In mode normal that is all; in tune and test, the whole grid.

@@ -3,37 +3,62 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
-from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from tunegen import knobs
+from tunegen.errors import KernelNotFound
+from tunegen.public import host, request
+from tunegen.public.request import Request
 from tunegen.public.scope import scopes as declared_scopes
 from tunegen.public.status import Row, tune_status
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-REFUSED = 3
-"""Exit code of a program that refuses to start untuned."""
-DECLARABLE = ("fallback", "warn", "error")
+USAGE, REFUSED = 2, 3
+"""Exit codes: of a program whose `-- --tune=` names what does not exist, and of one that refuses to start."""
+AUTOMATIC = ("auto", "relaunch", "restart")
+DECLARABLE = ("fallback", "warn", "error", *AUTOMATIC)
 """The policies that a program can declare; `reference` is for the environment alone."""
 
 
+_declared: list[str] = []
+
+
+class Demand(NamedTuple):
+    """What a program wants tuned, and the longest time that a scope's tuner may take, in seconds."""
+
+    missing: str
+    scopes: tuple[str, ...] | None
+    kernels: tuple[str, ...] | None
+    timeout_s: float | None
+
+    def rows(self) -> list[Row]:
+        """The status of all that is demanded."""
+        names = self.scopes if self.scopes is not None else tuple(declared_scopes())
+        return tune_status(*names, kernels=self.kernels) if names else []
+
+
 def tune_policy(
-    *, missing: str = "fallback", scopes: Iterable[str] | None = None, kernels: Iterable[str] | None = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    *, missing: str = "fallback", scopes: Iterable[str] | None = None, kernels: Iterable[str] | None = None,
+    timeout_s: float | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:  # fmt: skip
     """Decorates an application's `main`: applies the policy each time before it runs.
 
     The demand is every kernel and element type of the scopes imported by then, unless `scopes` or `kernels` narrow it.
-    `TUNE_POLICY` overrides `missing`. Raises `ValueError` for an unknown policy.
+    `TUNE_POLICY` overrides `missing`. `-- --tune` is taken out of `sys.argv` here, before anything parses it. Raises
+    `ValueError` for an unknown policy or a time that is not positive.
     """
-    _check(missing)
+    demand = _demand(missing, scopes, kernels, timeout_s)
+    request.keep(getattr(sys, "argv", []))
 
     def decorate(main: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(main)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            apply_policy(missing=missing, scopes=scopes, kernels=kernels)
+            _apply(demand)
             return main(*args, **kwargs)
 
         return run
@@ -41,39 +66,122 @@ def tune_policy(
     return decorate
 
 
+def declared() -> str:
+    """The policy that the program declared last; "" when it declared none."""
+    return _declared[-1] if _declared else ""
+
+
 def apply_policy(
-    *, missing: str = "fallback", scopes: Iterable[str] | None = None, kernels: Iterable[str] | None = None
-) -> None:
+    *, missing: str = "fallback", scopes: Iterable[str] | None = None, kernels: Iterable[str] | None = None,
+    timeout_s: float | None = None,
+) -> None:  # fmt: skip
     """Applies the policy in a host without a `main`; see `tune_policy`.
 
-    fallback: nothing. warn: one banner on stderr. error: the same banner, and `SystemExit` with code 3. In the modes
-    tune and test no policy applies. Raises `ValueError` for an unknown policy, `KnobError` for a bad `TUNE_*` value,
-    `ScopeNotFound` and `KernelNotFound` for names that do not exist.
+    fallback: nothing. warn: one banner on stderr. error: the same banner, and `SystemExit` with code 3. auto: each
+    scope's tuner runs in a child process for `timeout_s` seconds at most (half an hour without), and winners are
+    stamped in place. relaunch: the same, and then this process is started again, once; where it cannot be, it goes on.
+    restart: the same, and then `SystemExit` with code 3. A tuner that fails or hangs never stops the program. Children,
+    workers, tests and tuning programs do not tune, and in the modes tune and test no policy applies. Raises
+    `ValueError` for an unknown policy, `KnobError` for a bad `TUNE_*` value, `ScopeNotFound` and `KernelNotFound` for
+    names that do not exist, and `SystemExit` with code 2 for such a name in `-- --tune=NAMES`.
     """
-    _check(missing)
+    _apply(_demand(missing, scopes, kernels, timeout_s))
+
+
+def _demand(
+    missing: str, scopes: Iterable[str] | None, kernels: Iterable[str] | None, timeout_s: float | None
+) -> Demand:
+    if missing not in DECLARABLE:
+        raise ValueError(f"policy {missing!r}: a program declares one of {', '.join(DECLARABLE)}")
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s={timeout_s!r}: allowed is a number of seconds above 0, or None")
+    _declared[:] = [missing]
+    names, only = (tuple(given) if given is not None else None for given in (scopes, kernels))
+    return Demand(missing, names, only, timeout_s)
+
+
+def _apply(demand: Demand) -> None:
     knobs.begin()
-    policy = knobs.POLICY.get() or missing
-    if knobs.MODE.get() != "normal" or policy in ("fallback", "reference"):
+    request.keep(getattr(sys, "argv", []))
+    asked = request.kept()
+    forced = knobs.POLICY.get()
+    policy = forced or demand.missing
+    if knobs.MODE.get() != "normal" or policy == "reference" or forced == "fallback":
+        if asked is not None:
+            _say(f"`{asked}` does nothing: TUNE_MODE or TUNE_POLICY turns tuning off\n")
         return
-    names = tuple(scopes) if scopes is not None else tuple(declared_scopes())
-    untuned = [row for row in tune_status(*names, kernels=kernels) if not row.tuned] if names else []
-    if not untuned:
+    if policy == "fallback" and asked is None:
         return
-    text = _banner(untuned)
+    notes = _tuned(demand, policy, asked) if policy in AUTOMATIC or asked is not None else ()
+    untuned = [row for row in demand.rows() if not row.tuned]
+    if not untuned or policy == "fallback":
+        _say("".join(f"{note}\n" for note in notes))
+        return
+    text = _banner(untuned, notes)
     if policy == "error":
-        sys.stderr.write(text)
+        _say(text)
         raise SystemExit(REFUSED)
     _warn_once(text)
 
 
-def _check(missing: str) -> None:
-    if missing not in DECLARABLE:
-        raise ValueError(f"policy {missing!r}: a program declares one of {', '.join(DECLARABLE)}")
+def _tuned(demand: Demand, policy: str, asked: Request | None) -> tuple[str, ...]:
+    """Tunes what is demanded or asked for. Returns what there is to say about it; does not return where the policy
+    has this process end or start again.
+    """
+    why_not = host.why_not_tuned(asked=asked is not None)
+    if not why_not and asked is None and knobs.MANIFEST.get() is not None:
+        why_not = "TUNE_MANIFEST says what to use"
+    if why_not:
+        return () if host.relaunched() else (f"not tuned automatically: {why_not}",)
+    host.mark()
+    rows = _wanted(demand, asked)
+    if not rows:
+        return ()
+    from tunegen.public import automatic
+
+    no_return = host.why_not_again() if policy == "relaunch" else ""
+    timeout_s = demand.timeout_s or automatic.TIMEOUT_S
+    wish = automatic.Wish(asked is not None, timeout_s, demand.timeout_s is not None, _say)
+    tuned = automatic.tune(rows, wish)
+    if tuned.found and policy == "restart":
+        _say("".join(f"{problem}\n" for problem in tuned.problems) + "this box is tuned now: start the program again"
+             + (f", without `{asked}`\n" if asked is not None else "\n"))  # fmt: skip
+        raise SystemExit(REFUSED)
+    if tuned.found and policy == "relaunch":
+        no_return = no_return or _start_again()
+        return (*tuned.problems, f"not started again, but stamped in place: {no_return}")
+    return tuned.problems
 
 
-def _banner(untuned: list[Row]) -> str:
+def _wanted(demand: Demand, asked: Request | None) -> list[Row]:
+    """What to tune: what is demanded and not tuned, or all that the user asks for."""
+    if asked is None:
+        return [row for row in demand.rows() if not row.tuned]
+    if asked.everything:
+        return demand.rows()
+    try:
+        if asked.names:
+            return tune_status(kernels=asked.names)
+        problem = "it names no kernel; write -- --tune, or -- --tune=gemm,exp"
+    except KernelNotFound as error:
+        problem = str(error)
+    _say(f"{asked}: {problem}\n")
+    raise SystemExit(USAGE)
+
+
+def _start_again() -> str:
+    """Replaces this process, or says why it could not."""
+    _say("this box is tuned now: starting again\n")
+    try:
+        host.start_again()
+    except OSError as error:
+        return f"the system refused: {error.strerror}"
+    return ""
+
+
+def _banner(untuned: Sequence[Row], notes: Sequence[str]) -> str:
     rule = "=" * 78
-    body = "\n".join(f"  {row}" for row in untuned)
+    body = "\n".join([*(f"  {row}" for row in untuned), *notes])
     command = f"tunegen tune {' '.join(dict.fromkeys(row.scope for row in untuned))}"
     count = f"{len(untuned)} kernel{'s' if len(untuned) > 1 else ''}"
     return f"{rule}\nNOT TUNED FOR THIS BOX: {count}\n{body}\nto tune them, run: {command}\n{rule}\n"
@@ -81,4 +189,14 @@ def _banner(untuned: list[Row]) -> str:
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    sys.stderr.write(text)
+    _say(text)
+
+
+def _say(text: str) -> None:
+    """To stderr, if there is one: a program that was detached may have none, or one that is closed."""
+    if text and sys.stderr is not None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass

@@ -66,7 +66,7 @@ def kept_winners(
 ) -> dict[str, tuple[str, dict[str, Any]]]:
     """`winners` (suffix by condition text) with the evidence that the newest entry in a manifest has for them."""
     entries = store.read(path).scopes.get(spec.scope, {}).get(spec.key(element_type), [])
-    newest = next((entry for entry in entries if isinstance(entry, Entry)), None)
+    newest = next((entry for entry in entries if isinstance(entry, Entry) and entry.regimes), None)
     found = {c: newest.winner(c) if newest is not None else None for c in winners}
     same = {c: regime for c, regime in found.items() if regime is not None and regime.winner == winners[c]}
     return {c: (suffix, same[c].evidence if c in same else {}) for c, suffix in winners.items()}

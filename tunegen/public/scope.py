@@ -11,19 +11,24 @@ from tunegen.making.render import Templates
 
 if TYPE_CHECKING:
     from tunegen.public.kernel import Kernel
+    from tunegen.signature import ElementType
 
 _scopes: dict[str, Scope] = {}
 
 
 class Scope:
-    """A library's kernels, with the folder of its templates and the script that tunes it."""
+    """A library's kernels, with the folder of its templates, the script that tunes it, and its profiles' folder."""
 
-    def __init__(self, name: str, module: str, templates: Path, tuner: Path | None) -> None:
+    def __init__(
+        self, name: str, module: str, templates: Path, tuner: Path | None, profiles: Path | None = None
+    ) -> None:
         self.name = name
         self.module = module
         self.templates = Templates(templates)
         self.tuner = tuner
+        self.profiles = profiles
         self.kernels: dict[str, Kernel] = {}
+        self._imports: dict[str, object] = {}
 
     def __repr__(self) -> str:
         return f"<scope {self.name} of {self.module}: {len(self.kernels)} kernels>"
@@ -31,12 +36,22 @@ class Scope:
     def add(self, kernel: Kernel) -> None:
         """Registers a kernel. A module that is loaded again replaces its own kernels.
 
-        Raises `DeclarationError` when another module of the scope has a kernel of this name.
+        Raises `DeclarationError` when the scope has a kernel of this name from another module, or from this one in the
+        course of the same import: winners and values belong to a name.
         """
-        old = self.kernels.get(kernel.name)
+        old, load = self.kernels.get(kernel.name), _import_of(kernel)
         if old is not None and old.spec.module != kernel.spec.module:
             raise DeclarationError(kernel.name, f"scope {self.name} has a kernel of this name in {old.spec.module}")
+        if load is not None and load is self._imports.get(kernel.name):
+            raise DeclarationError(kernel.name, f"{kernel.spec.module} declares two kernels of this name")
         self.kernels[kernel.name] = kernel
+        self._imports[kernel.name] = load
+
+
+def _import_of(kernel: Kernel) -> object:
+    """What the import in which a kernel is declared is known by; None when its module is not being imported."""
+    spec = kernel.spec.function.reference.__globals__.get("__spec__")
+    return spec if getattr(spec, "_initializing", False) else None
 
 
 def register(scope: Scope) -> None:
@@ -127,3 +142,20 @@ def find_kernel(name: str, among: list[Scope] | None = None) -> Kernel:
         raise KernelNotFound(f"{kernel} is ambiguous: {', '.join(f'{s.name}:{kernel}' for s in candidates)}")
     known = ", ".join(f"{s.name}:{k}" for s in _scopes.values() for k in s.kernels) or "none"
     raise KernelNotFound(f"no kernel {name!r}; declared are {known}")
+
+
+def find_keys(name: str, among: list[Scope] | None = None) -> tuple[Kernel, tuple[ElementType, ...]]:
+    """The kernel that `gemm`, `mylib:gemm` or `gemm[f32]` names, and the element types that are meant: all or one.
+
+    Raises `KernelNotFound`.
+    """
+    plain, bracket, rest = name.partition("[")
+    kernel = find_kernel(plain, among)
+    types = kernel.signature.element_types
+    if not bracket:
+        return kernel, types
+    wanted = rest.removesuffix("]")
+    if not (chosen := tuple(t for t in types if t.name == wanted)):
+        names = ", ".join(t.name for t in types)
+        raise KernelNotFound(f"{kernel.name} has no element type {wanted!r}; there are {names}")
+    return kernel, chosen

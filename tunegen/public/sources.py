@@ -6,12 +6,12 @@ Manifests are read when the first kernel asks, and stay as they were until `refr
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tunegen import knobs, log, paths
+from tunegen import forks, knobs, log, paths
 from tunegen.box import Box, Difference, this_box
 from tunegen.choosing import store
 from tunegen.choosing.document import Manifest
@@ -21,9 +21,14 @@ from tunegen.grid import REFERENCE, Row
 from tunegen.making.compile import llvm_version
 from tunegen.public.scope import scopes
 
-_lock = threading.Lock()
+if TYPE_CHECKING:
+    from tunegen.choosing.profiles import Profiles
+
+_lock = forks.LOCK
 _read: dict[Path, Manifest] = {}
-_nearest: dict[Path, tuple[Path, list[Difference]] | None] = {}
+_nearest: dict[tuple[Path, Box], tuple[Path, list[Difference]] | None] = {}
+_siblings: dict[tuple[Path, Box, str], list[Manifest]] = {}
+_profiles: dict[tuple[str, Box | None], tuple[int, Profiles, list[Tier]]] = {}
 _applications: list[tuple[str, Path]] = []
 
 
@@ -48,6 +53,8 @@ def refresh() -> None:
     with _lock:
         _read.clear()
         _nearest.clear()
+        _siblings.clear()
+        _profiles.clear()
     for scope in scopes().values():
         scope.templates.forget()
 
@@ -60,6 +67,11 @@ def read_manifest(path: Path) -> Manifest:
         return _read[path]
 
 
+def application_manifest() -> Path | None:
+    """The file that the application named last, if it named one."""
+    return _applications[-1][1] if _applications else None
+
+
 def target_manifest(scope: str, box: Box) -> Path:
     """The file that the rail names for new winners: `TUNE_MANIFEST`, the application's, else the user's."""
     named = knobs.MANIFEST.get()
@@ -70,16 +82,27 @@ def target_manifest(scope: str, box: Box) -> Path:
     return paths.user_manifests() / scope / box.file_name
 
 
-def sources(scope: str, kernel: str, box: Box, make: Callable[[Row], Outcome]) -> Sources:
-    """All sources of a kernel's choice, as they are now."""
-    knobs.begin()
+def files_at_hand() -> list[Path]:
+    """Every manifest that this process may look at, in the order of the tiers, and those of other boxes beside them."""
+    named = knobs.MANIFEST.get()
+    folders = [path.parent for _, path in reversed(_applications)]
+    for base in (paths.user_manifests(), paths.system_manifests()):
+        folders += sorted(folder for folder in base.glob("*") if folder.is_dir())
+    found = [named] if named is not None else []
+    for folder in folders:
+        found += sorted(path for path in folder.glob(f"*{store.SUFFIX}") if not path.name.startswith("."))
+    return list(dict.fromkeys(found))
+
+
+def sources(kernel: str, places: Sequence[Tier], make: Callable[[Row], Outcome]) -> Sources:
+    """The sources of a kernel's choice, with these tiers."""
     try:
         llvm = llvm_version()
     except CompilerUnavailable as error:
         warn_once(f"no usable compiler, so kernels run their Python reference: {error}")
         llvm = "none"
     namesakes = tuple(sorted(s.name for s in scopes().values() if kernel in s.kernels))
-    return Sources(_tiers(scope, box), make, llvm, namesakes)
+    return Sources(places, make, llvm, namesakes)
 
 
 @cache
@@ -88,22 +111,30 @@ def warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
-def _tiers(scope: str, box: Box) -> list[Tier]:
+def tiers(scope: str, box: Box, manifest: Tier | None = None) -> list[Tier]:
+    """The places to look for the kernels of a scope, as they are now: below the pin of a session, whose own `manifest`
+    stands below that of the environment.
+    """
+    knobs.begin()
     named = knobs.MANIFEST.get()
-    tiers = [Tier("session pin", "pin")]
+    found = []
     if knobs.POLICY.get() == "reference":
-        tiers.append(Tier("TUNE_POLICY", REFERENCE, suffix=REFERENCE, note="TUNE_POLICY=reference"))
+        found.append(Tier("TUNE_POLICY", REFERENCE, suffix=REFERENCE, note="TUNE_POLICY=reference"))
     if named is not None:
-        tiers.append(_file("TUNE_MANIFEST", named))
-    tiers += [Tier("program pin", "pin"), Tier("published value", "published")]
-    tiers += [_file(f"application manifest {name}", path) for name, path in reversed(_applications)]
-    tiers.append(_box_file("user manifest", paths.user_manifests() / scope, box))
-    tiers.append(_file("system manifest", paths.system_manifests() / scope / box.file_name, quiet=True))
-    tiers.append(Tier("shipped profile", "profile"))
-    return tiers
+        found.append(file_tier("TUNE_MANIFEST", named))
+    found += [manifest] if manifest is not None else []
+    found += [Tier("program pin", "pin"), Tier("published value", "published")]
+    for name, path in reversed(_applications):
+        found.append(file_tier(f"application manifest {name}", path.with_name(f"{name}-{box.file_name}")))
+        found += _of_other_threads(f"application manifest {name}", path.parent, box, f"{name}-")
+    user, system = paths.user_manifests() / scope, paths.system_manifests() / scope
+    found += [_box_file("user manifest", user, box), *_of_other_threads("user manifest", user, box)]
+    found.append(file_tier("system manifest", system / box.file_name, quiet=True))
+    return [*found, *_of_other_threads("system manifest", system, box), *_profile_tiers(scope, box)]
 
 
-def _file(name: str, path: Path, *, quiet: bool = False) -> Tier:
+def file_tier(name: str, path: Path, *, quiet: bool = False) -> Tier:
+    """A tier that is one manifest, read once until `refresh`. A quiet one says nothing when there is none."""
     manifest = read_manifest(path)
     note = "" if quiet else f"no manifest {path}" if manifest.status == "not_found" else NO_ENTRY
     return Tier(name, "manifest", manifest, path=str(path), note=note)
@@ -116,10 +147,64 @@ def _box_file(name: str, folder: Path, box: Box) -> Tier:
     if manifest.status != "not_found":
         return Tier(name, "manifest", manifest, path=str(path), note=NO_ENTRY)
     with _lock:
-        if folder not in _nearest:
-            _nearest[folder] = store.nearest(folder, box)
-        near = _nearest[folder]
+        if (folder, box) not in _nearest:
+            _nearest[folder, box] = store.nearest(folder, box)
+        near = _nearest[folder, box]
     if near is None:
         return Tier(name, "manifest", path=str(path), note=NO_ENTRY)
     other, unlike = near
     return Tier(name, "manifest", path=str(other), note="; ".join(map(str, unlike)), state="foreign")
+
+
+def _of_other_threads(name: str, folder: Path, box: Box, prefix: str = "") -> list[Tier]:
+    """What this box with other numbers of threads has in a folder, for kernels that never use them."""
+    key = (folder, box, prefix)
+    with _lock:
+        if key not in _siblings:
+            _siblings[key] = store.siblings(folder, box, prefix)
+        found = _siblings[key]
+    return [
+        Tier(f"{name} for {other.box.threads} threads", "manifest", other, path=other.path, serial=True)
+        for other in found
+        if other.box is not None
+    ]
+
+
+def imported_profiles(scope: str) -> Path:
+    """The folder of the profiles that this user imported for a scope."""
+    return paths.user_manifests() / scope / "profiles"
+
+
+def shipped_profiles(scope: str) -> Profiles | None:
+    """The profiles that a scope ships, and those that the user imported; None without any. All are checked."""
+    found = _profiles_for(scope, None)
+    return found[1] if found is not None else None
+
+
+def _profiles_for(scope: str, box: Box | None) -> tuple[int, Profiles, list[Tier]] | None:
+    """The profiles of a scope, read once until `refresh`, or until it declares more kernels (which are counted), and
+    their tiers on a box. A profile that is refused is logged once, with all reasons.
+    """
+    declared, own = scopes().get(scope), imported_profiles(scope)
+    if declared is None:
+        return None
+    folders = [folder for folder in (declared.profiles, own if own.is_dir() else None) if folder is not None]
+    if not folders:
+        return None
+    from tunegen.choosing.profiles import load_profiles
+
+    number = len(declared.kernels)
+    with _lock:
+        if (scope, box) not in _profiles or _profiles[scope, box][0] != number:
+            specs = {name: kernel.spec for name, kernel in declared.kernels.items()}
+            found = load_profiles(folders, scope, specs, box)
+            _profiles[scope, box] = number, found, found.tiers(box, specs) if box is not None else []
+        kept = _profiles[scope, box]
+    for path, reasons in kept[1].refused.items():
+        warn_once(f"the profile {path} is refused: {'; '.join(reasons)}")
+    return kept
+
+
+def _profile_tiers(scope: str, box: Box) -> list[Tier]:
+    found = _profiles_for(scope, box)
+    return found[2] if found is not None else [Tier("shipped profile", "profile")]

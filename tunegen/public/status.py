@@ -12,8 +12,9 @@ from tunegen.cases import facts
 from tunegen.choosing.resolve import Choice, Stamp
 from tunegen.grid import REFERENCE
 from tunegen.public.kernel import KernelMethods
-from tunegen.public.scope import Scope, chosen_scopes, find_kernel
+from tunegen.public.scope import Scope, chosen_scopes, find_keys
 from tunegen.public.sources import refresh
+from tunegen.signature import ElementType
 
 
 class Regime(msgspec.Struct, frozen=True):
@@ -65,21 +66,21 @@ class Row(msgspec.Struct, frozen=True):
 def tune_status(*scope_names: str, kernels: Iterable[str] | None = None) -> list[Row]:
     """A row per kernel and element type of the scopes declared by now (or of those named). Stamps what is not stamped.
 
-    `kernels` narrows it to kernels by name. Raises `ScopeNotFound` for a scope that cannot be found, `KernelNotFound`
-    for a kernel that no scope declares.
+    `kernels` narrows it to kernels by name: "gemm", "mylib:gemm", "gemm[f32]". Raises `ScopeNotFound` for a scope that
+    cannot be found, `KernelNotFound` for a kernel that no scope declares.
     """
-    return [row for kernel in _kernels(chosen_scopes(scope_names), kernels) for row in _rows(kernel)]
+    return [row for kernel, types in _keys(chosen_scopes(scope_names), kernels) for row in _rows(kernel, types)]
 
 
-def _kernels(chosen: Sequence[Scope], names: Iterable[str] | None) -> list[KernelMethods]:
+def _keys(chosen: Sequence[Scope], names: Iterable[str] | None) -> list[tuple[KernelMethods, tuple[ElementType, ...]]]:
     if names is not None:
-        return [find_kernel(name, list(chosen)) for name in names]
-    return [kernel for scope in chosen for kernel in scope.kernels.values()]
+        return [find_keys(name, list(chosen)) for name in names]
+    return [(kernel, kernel.signature.element_types) for scope in chosen for kernel in scope.kernels.values()]
 
 
-def _rows(kernel: KernelMethods) -> list[Row]:
+def _rows(kernel: KernelMethods, types: Iterable[ElementType]) -> list[Row]:
     stamps = kernel.stamp
-    return [_row(kernel, t.name, stamps.get(t.name)) for t in kernel.signature.element_types]
+    return [_row(kernel, t.name, stamps.get(t.name)) for t in types]
 
 
 def _row(kernel: KernelMethods, element_type: str, stamp: Stamp | None) -> Row:
@@ -98,7 +99,7 @@ def _row(kernel: KernelMethods, element_type: str, stamp: Stamp | None) -> Row:
 def _regimes(kernel: KernelMethods, stamp: Stamp) -> list[Regime]:
     spec = kernel.spec
     last = len(stamp.choices) - 1
-    needed = {spec.fallback.regime_of(facts(spec.signature, case.sizes)) for case in spec.cases} or {last}
+    needed = {spec.regime_of(facts(spec.signature, case.sizes)) for case in spec.cases} or {last}
     return [_regime(choice, choice.tuned or i not in needed) for i, choice in enumerate(stamp.choices)]
 
 
@@ -124,7 +125,7 @@ def status_lines(rows: Sequence[Row]) -> list[str]:
         lines += [f"    if {r.condition}: {r.emitted or 'passed on'} ({r.source})" for r in row.regimes if r.condition]
     untuned = dict.fromkeys(row.scope for row in rows if not row.tuned)
     if untuned:
-        lines.append(f"  hint: run `tunegen tune {' '.join(untuned)}`")
+        lines.append(f"  hint: run `tunegen tune {' '.join(untuned)}`, or start with `-- --tune`")
     return lines
 
 

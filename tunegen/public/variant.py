@@ -12,33 +12,37 @@ import numpy as np
 
 from tunegen.box import Box, this_box
 from tunegen.calling import REFERENCE as REFERENCE_CALLEE
-from tunegen.calling import SYMBOL, Callee, Dispatcher, native_type
+from tunegen.calling import SERIAL, SYMBOL, Callee, Dispatcher, Dispatching, dispatching_of, native_type
 from tunegen.calling.binding import bind
 from tunegen.calling.checking import check
 from tunegen.calling.identity import entry_identity
 from tunegen.errors import CompileError, Declined, GateError
-from tunegen.expressions import SizeCondition
 from tunegen.grid import REFERENCE, Grid, Row
 from tunegen.making import make
 from tunegen.making.compile import link
-from tunegen.making.spec import Spec
+from tunegen.making.spec import Function, Spec
 from tunegen.signature import ElementType, Operand, Signature
 
 
+def dispatching_in(spec: Spec, function: Function) -> Dispatching:
+    """What the calls of a kernel, or of one of its companions, depend on."""
+    return dispatching_of(function.signature, spec.fallback.conditions, spec.schema, spec.parallel)
+
+
 def native_entry(dispatcher: Dispatcher, box: Box) -> int:
-    """Address of the native entry for a dispatcher's signature and conditions. Raises `CompileError`."""
-    return _entry(dispatcher.signature, dispatcher.conditions, dispatcher.table_offset, box)
+    """Address of the native entry for a dispatcher's signature and dispatching. Raises `CompileError`."""
+    return _entry(dispatcher.signature, dispatcher.dispatching, dispatcher.table_offset, box)
 
 
 @cache
-def _entry(signature: Signature, conditions: tuple[SizeCondition, ...], table_offset: int, box: Box) -> int:
+def _entry(signature: Signature, dispatching: Dispatching, table_offset: int, box: Box) -> int:
     def write_ir() -> str:
         from tunegen.calling.entry.module import entry_ir
 
-        return entry_ir(signature, conditions, table_offset)
+        return entry_ir(signature, dispatching, table_offset)
 
     target = make.host_target(box)
-    image = make.entry_object(entry_identity(signature, conditions, table_offset), write_ir, target)
+    image = make.entry_object(entry_identity(signature, dispatching, table_offset), write_ir, target)
     return link(image, (SYMBOL,), target, process_symbols=True)[SYMBOL]
 
 
@@ -49,7 +53,7 @@ class VariantMethods(Dispatcher):
 
     def __init__(self, spec: Spec, row: Row, types: tuple[ElementType, ...] = ()) -> None:
         """Of all element types, or of these alone."""
-        super().__init__(f"{spec.name}__{row.suffix}", spec.signature, (), self._refuse)
+        super().__init__(f"{spec.name}__{row.suffix}", spec.signature, SERIAL, self._refuse)
         self.spec = spec
         self.row = row
         self.types = types or spec.signature.element_types
@@ -80,7 +84,7 @@ class ReferenceMethods(Dispatcher):
     __slots__ = ("spec",)
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(f"{spec.name}__{REFERENCE}", spec.signature, (), spec.function.reference)
+        super().__init__(f"{spec.name}__{REFERENCE}", spec.signature, SERIAL, spec.function.reference)
         self.spec = spec
 
     def load(self) -> None:
