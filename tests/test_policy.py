@@ -6,6 +6,7 @@ import pytest
 from toys import TOY, write_library
 
 import tunegen
+from tunegen import knobs
 from tunegen.errors import KernelNotFound, ScopeNotFound
 
 PROGRAM = """
@@ -79,18 +80,24 @@ def test_a_tuned_program_starts_silently(child, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, STARTED, "")
 
 
-@pytest.mark.parametrize("policy", ["auto", "always"])
+@pytest.mark.parametrize("policy", ["live", "always"])
 def test_a_bad_policy_in_the_environment_is_an_error_that_lists_the_legal_ones(program, policy):
     done = program("", TUNE_POLICY=policy)
     assert done.returncode == 1
-    assert f"KnobError: TUNE_POLICY='{policy}': allowed are fallback, warn, error, reference" in done.stderr
+    assert f"KnobError: TUNE_POLICY='{policy}': allowed are {', '.join(knobs.POLICIES)}" in done.stderr
 
 
 @pytest.mark.parametrize("missing", ["reference", "always", ""])
 def test_a_program_declares_a_legal_policy(missing):
     for use in (tunegen.tune_policy, tunegen.apply_policy):
-        with pytest.raises(ValueError, match="a program declares one of fallback, warn, error"):
+        with pytest.raises(ValueError, match=r"declares one of fallback, warn, error, auto, relaunch, restart$"):
             use(missing=missing)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_the_time_of_a_tuner_is_a_positive_number(seconds):
+    with pytest.raises(ValueError, match=r"timeout_s=.*: allowed is a number of seconds above 0"):
+        tunegen.apply_policy(missing="auto", timeout_s=seconds)
 
 
 def test_demand_is_narrowed_by_scopes_and_kernels(library, capsys):
