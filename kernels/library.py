@@ -2,4 +2,4 @@
 
 from tunegen import tune_scope
 
-scope = tune_scope(name="kernels", templates="../templates", tuner="../harness/tune_kernels.py")
+scope = tune_scope(name="kernels", templates="../templates", tuner="../harness/tune_kernels.py", profiles="profiles")

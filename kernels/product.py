@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tunegen import In, Out, bound, case, f32, floats
+from tunegen import In, Out, bound, case, f32, floats, split
+from tunegen.kernels import calibration
 from tunegen.kernels.library import scope
 from tunegen.kernels.map import gelu
 
@@ -32,11 +33,50 @@ LAYERS = [
 
 LAYER_FALLBACK = (
     "stream_mr1_nv8_vb64_kc16 if M == 1; stream_mr1_nv4_vb32_kc8 if M == 1; stream_mr1_nv4_vb16_kc4 if M == 1; "
-    "stream_mr4_nv6_vb64_kc16 if M <= 16; stream_mr4_nv3_vb32_kc8 if M <= 16; stream_mr4_nv6_vb16_kc4 if M <= 16; "
-    "stream_mr2_nv4_vb16_kc4 if M <= 16; "
+    "stream_mr4_nv6_vb64_kc16 if M < pack.minimum_rows; stream_mr4_nv3_vb32_kc8 if M < pack.minimum_rows; "
+    "stream_mr4_nv6_vb16_kc4 if M < pack.minimum_rows; stream_mr2_nv4_vb16_kc4 if M < pack.minimum_rows; "
     "nostream_mr14_nv2_vb64_kc256; nostream_mr6_nv2_vb32_kc256; nostream_mr8_nv3_vb16_kc256; "
     "nostream_mr4_nv2_vb16_kc256; reference"
 )
+
+COLUMNS_OR_ROWS = split(
+    "N", "M", when="M * N * K // 65536 >= parallel.minimum_tasks", grain="parallel.grain",
+    participants="parallel.maximum_participants",
+)  # fmt: skip
+"""A part of the columns leaves each participant its own part of the second operand to pack; parts of the rows pack it
+all, each for itself."""
+
+
+def product_parameters(pack_from: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The parameters that the products share. `pack_from` is the default of `pack.minimum_rows`."""
+    marks = [
+        scope.tune_param(
+            "parallel.minimum_tasks", default=64, minimum=1, maximum=1 << 40, unit="tasks of 65536 multiply-adds",
+            doc="From how much work on a call is split over threads, along the longer side of the result.",
+            calibrate=calibration.shares,
+        ),
+        scope.tune_param(
+            "parallel.grain", default=0, minimum=0, maximum=1 << 20, unit="rows or columns of the result",
+            doc="How much of the longer side a thread takes at a time; 0 gives each thread one equal share.",
+            calibrate=calibration.shares,
+        ),
+        scope.tune_param(
+            "parallel.maximum_participants", default=0, minimum=0, maximum=4096, unit="threads",
+            doc="How many threads a call takes at most; 0 is as many as there are.", calibrate=calibration.shares,
+        ),
+        scope.tune_param(
+            "pack.minimum_rows", default=pack_from, minimum=2, maximum=4096, unit="rows of the result",
+            doc="From how many rows on a product packs its operands into register tiles, instead of streaming them.",
+            calibrate=calibration.packing,
+        ),
+    ]  # fmt: skip
+
+    def mark(fn: Callable[..., None]) -> Callable[..., None]:
+        for one in reversed(marks):
+            fn = one(fn)
+        return fn
+
+    return mark
 
 
 def layer_rows(fn: Callable[..., None]) -> Callable[..., None]:
@@ -74,14 +114,17 @@ def layer_rows(fn: Callable[..., None]) -> Callable[..., None]:
         case("decode4", M=4, N=4096, K=4096),
         case("few", M=4, N=512, K=512),
     ],
+    parallel=COLUMNS_OR_ROWS,
     fallback=(
         "stream_mr1_nv2_vb64_kc8_direct0 if M == 1; stream_mr1_nv2_vb32_kc8_direct0 if M == 1; "
         "stream_mr1_nv2_vb16_kc4_direct0 if M == 1; "
-        "stream_mr4_nv2_vb64_kc4_direct0 if M <= 4; stream_mr4_nv1_vb32_kc4_direct0 if M <= 4; "
+        "stream_mr4_nv2_vb64_kc4_direct0 if M < pack.minimum_rows; "
+        "stream_mr4_nv1_vb32_kc4_direct0 if M < pack.minimum_rows; "
         "nostream_mr14_nv2_vb64_kc256_direct256; nostream_mr6_nv2_vb32_kc256_direct48; "
         "nostream_mr8_nv3_vb16_kc256_direct48; nostream_mr4_nv2_vb16_kc256_direct48; reference"
     ),
 )
+@product_parameters(pack_from=5)
 @scope.tune_grid(
     stream=[False], mr=[8, 14], nv=[2, 3], vb=[64], kc=[256, 384], direct=[48, 256],
     where="mr * nv >= 24 and mr * nv <= 28 and (kc == 256 or direct == 256)",
@@ -118,8 +161,10 @@ def gemm(a: In[floats, "M", "K"], b: In[floats, "K", "N"], c: Out[floats, "M", "
 
 
 @scope.tune(
-    gen="gemm/linear.ll.j2", gate=bound("K"), define={"epilogue": "none"}, cases=LAYERS, fallback=LAYER_FALLBACK
-)
+    gen="gemm/linear.ll.j2", gate=bound("K"), define={"epilogue": "none"}, cases=LAYERS, fallback=LAYER_FALLBACK,
+    parallel=COLUMNS_OR_ROWS,
+)  # fmt: skip
+@product_parameters(pack_from=17)
 @layer_rows
 def linear(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: Out[f32, "M", "N"]) -> None:
     """Linear layer: out[i,j] = bias[j] + sum over k of x[i,k] * w[j,k].
@@ -143,8 +188,10 @@ def linear(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: 
 
 
 @scope.tune(
-    gen="gemm/linear.ll.j2", gate=bound("K"), define={"epilogue": "gelu"}, cases=LAYERS, fallback=LAYER_FALLBACK
-)
+    gen="gemm/linear.ll.j2", gate=bound("K"), define={"epilogue": "gelu"}, cases=LAYERS, fallback=LAYER_FALLBACK,
+    parallel=COLUMNS_OR_ROWS,
+)  # fmt: skip
+@product_parameters(pack_from=17)
 @layer_rows
 def linear_gelu(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: Out[f32, "M", "N"]) -> None:
     """Linear layer with GELU: out[i,j] = g(bias[j] + sum over k of x[i,k] * w[j,k]).

@@ -8,9 +8,12 @@ large.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from tunegen import In, Out, bound, case, floats
+from tunegen import In, Out, bound, case, floats, split
+from tunegen.kernels import calibration
 from tunegen.kernels.library import scope
 
 SHAPES = [
@@ -21,14 +24,27 @@ SHAPES = [
     case("vocabulary", M=4, N=30522),
 ]
 
+ROWS = split("M", when="M * N // 1024 >= parallel.minimum_rows")
+
+
+def row_parameters(fn: Callable[..., None]) -> Callable[..., None]:
+    """The parameters that the row kernels share."""
+    marked: Callable[..., None] = scope.tune_param(
+        "parallel.minimum_rows", default=128, minimum=1, maximum=1 << 30, unit="rows of 1024 elements",
+        doc="From how much work on a call shares its rows out over threads.", calibrate=calibration.rows,
+    )(fn)  # fmt: skip
+    return marked
+
 
 @scope.tune(
     gen="rows/softmax.ll.j2",
     gate=bound("N"),
     cases=SHAPES,
+    parallel=ROWS,
     fallback="vl16_unroll1_rows4 if N <= 256; vl8_unroll1_rows4 if N <= 256; "
     "vl16_unroll2_rows1; vl8_unroll1_rows1; vl4_unroll4_rows2; reference",
 )
+@row_parameters
 @scope.tune_grid(vl=[16], unroll=[1, 2], rows=[1, 2, 4], where="unroll * rows <= 4", requires="avx512f")
 @scope.tune_grid(vl=[8], unroll=[1, 2], rows=[1, 4], where="unroll * rows <= 4", requires="avx2|neon,fma|neon")
 @scope.tune_grid(vl=[4], unroll=[2, 4], rows=[1, 2])
@@ -62,8 +78,10 @@ def softmax(
     gen="rows/layernorm.ll.j2",
     gate=bound("N"),
     cases=SHAPES,
-    fallback="vl16_unroll2_rows4; vl8_unroll2_rows4 if N <= 1024; vl8_unroll4_rows2; vl4_unroll4_rows2; reference",
+    parallel=ROWS,
+    fallback="vl16_unroll2_rows4; vl8_unroll2_rows4; vl4_unroll4_rows2; reference",
 )
+@row_parameters
 @scope.tune_grid(vl=[16], unroll=[1, 2, 4], rows=[2, 4], requires="avx512f")
 @scope.tune_grid(vl=[8], unroll=[2, 4], rows=[2, 4], requires="avx2|neon,fma|neon")
 @scope.tune_grid(vl=[4], unroll=[2, 4], rows=[1, 2])

@@ -20,17 +20,22 @@ from tunegen.public.variant import Variant
 from tunegen.requires import parse_requires
 from tunegen.signature import ElementType, Operand
 
-CANARY = 77.0
+CANARY = 77
+"""A byte. As a number of any element type, too, it is none that a kernel gives."""
 _made: dict[str, Any] = {}
 
 
 @cache
 def gate_problems(kernel: KernelMethods, element_type: ElementType) -> list[Problem]:
-    """The problems of a kernel's gate; very large cases, and further seeds of large ones, are for the tuner."""
+    """The problems of a kernel's gate; very large cases, and further seeds of large ones, are for the tuner.
+
+    So is any long array for an elementwise kernel, which takes the same paths at every length beyond its vectors.
+    """
     edges = gate.tile_edges(kernel.spec.grid.corners())
     found = list(problems(kernel.spec, element_type, edges))
     sizes = {problem.number: prod(problem.facts.values()) for problem in found}
-    most = {number: 1 << 26 if number % SEEDS == 0 else 1 << 16 for number in sizes}
+    large = 1 << 16 if kernel.signature.any_rank else 1 << 26
+    most = {number: large if number % SEEDS == 0 else 1 << 16 for number in sizes}
     return [problem for problem in found if sizes[problem.number] <= most[problem.number]]
 
 
@@ -77,10 +82,15 @@ def arrange(shape: tuple[int, ...], dtype: np.dtype[Any], layout: str) -> np.nda
     pad = {"plain": 0, "offset": 0, "gaps": 5, "reversed": 3}[layout]
     start = {"plain": 64, "offset": 61, "gaps": 63, "reversed": 64}[layout]
     rows, columns = prod(shape[:-1]), shape[-1] if shape else 1
-    buffer = np.full(start + rows * (columns + pad) + 64, CANARY, dtype)
+    buffer = canaries(start + rows * (columns + pad) + 64, dtype)
     body = buffer[start : start + rows * (columns + pad)].reshape((*shape[:-1], columns + pad))
     view = body[..., :columns]
     return view[::-1] if layout == "reversed" and len(shape) > 1 else view
+
+
+def canaries(count: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """`count` elements whose bytes are all canaries."""
+    return np.full(count * dtype.itemsize, CANARY, np.uint8).view(dtype)
 
 
 def surroundings_hold(array: np.ndarray) -> bool:
@@ -89,8 +99,8 @@ def surroundings_hold(array: np.ndarray) -> bool:
     while isinstance(buffer.base, np.ndarray):
         buffer = buffer.base
     inside = array.copy()
-    array[...] = CANARY
-    untouched = bool((buffer == CANARY).all())
+    array[...] = canaries(1, array.dtype)
+    untouched = bool((buffer.view(np.uint8) == CANARY).all())
     array[...] = inside
     return untouched
 
@@ -162,12 +172,12 @@ def test_overlapping_operands_are_refused_and_nothing_is_written(kernel: KernelM
     operand = kernel.signature.outputs[0]
     first = next(p for p in kernel.signature.operands if p.role == "in")
     shape = shapes(kernel.signature, sizes)
-    buffer = np.full(200, CANARY, element_type.dtype)
+    buffer = canaries(200, element_type.dtype)
     given = buffer[: prod(shape[first.name])].reshape(shape[first.name])
     out = buffer[1 : 1 + prod(shape[operand.name])].reshape(shape[operand.name])
     with pytest.raises(ValueError, match=rf"{kernel.name}: .*{operand.name}"):
         kernel(**{**inputs, first.name: given, operand.name: out})
-    assert (buffer == CANARY).all()
+    assert (buffer.view(np.uint8) == CANARY).all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
