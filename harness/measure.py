@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,24 @@ Clock = Callable[[], int]
 clock: Clock = time.perf_counter_ns
 cpu_clock: Clock = time.thread_time_ns
 """Processor time of this thread: it stands still while somebody else has the core."""
+process_clock: Clock = time.process_time_ns
+"""Processor time of all threads of this process together."""
+
+
+def native_clock() -> int:
+    """Address of `int clock_gettime(int, struct timespec *)`, the clock of a loop that is native code.
+
+    Raises `ValueError` on a system without it.
+    """
+    found = getattr(ctypes.CDLL(None), "clock_gettime", None)
+    if found is None:
+        raise ValueError("this system has no clock_gettime")
+    return int(ctypes.cast(found, ctypes.c_void_p).value or 0)
+
+
+def today() -> str:
+    """The date in UTC, for reports: "2026-01-31"."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def now_s() -> float:

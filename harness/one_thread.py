@@ -1,14 +1,17 @@
-"""One thread for everybody: a program that races against numpy or torch runs with their thread pools at one."""
+"""One thread for everybody: a program that races against numpy or torch runs with their thread pools at one, and with
+what is stamped here for all threads on one of them.
+"""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tunegen import knobs
 from tunegen.harness.spawn import SINGLE_THREAD
+from tunegen.public.kernel import KernelMethods
 
 log = logging.getLogger("tunegen")
 
@@ -30,3 +33,13 @@ def run_again(module: str, arguments: Sequence[str]) -> int | None:
         ).returncode
     except KeyboardInterrupt:
         return 130
+
+
+def keep_to_one(kernels: Iterable[KernelMethods]) -> None:
+    """Stamps kernels that are not stamped, and keeps all their calls on the caller's thread until they are stamped
+    anew. A thread count of one in the environment would be another box, with choices of its own.
+    """
+    for kernel in kernels:
+        kernel.ensure_loaded()
+        for function in (kernel, *kernel.companions.values()):
+            function.run_serially()

@@ -1,8 +1,8 @@
 """How fast the shipped kernels and the library are on this box, against numpy and torch, and whether that is enough.
 
-`python -m tunegen.harness.speed [gemm exp call imports]` prints a line per figure: the median of paired ratios with its
-interval, the goal, and whether it is reached. Everything runs on one thread, interleaved in rotating order; kernels run
-what is stamped on this box. A goal is reached when the interval of the paired ratios reaches it.
+`python -m tunegen.harness.speed [gemm exp maps call imports]` prints a line per figure: the median of paired ratios and
+its interval, the goal, and whether it is reached. Everything runs on one thread, interleaved in rotating order, and
+kernels run what is stamped on this box. A goal is reached when the interval of the paired ratios reaches it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import repeat
+from itertools import product, repeat
 from statistics import median
 from typing import Any
 
@@ -25,8 +26,9 @@ from tunegen.box import this_box
 from tunegen.errors import TunegenError
 from tunegen.harness import race, startup
 from tunegen.harness.measure import Runner, clock
-from tunegen.harness.one_thread import run_again
-from tunegen.kernels import add, exp, gemm
+from tunegen.harness.one_thread import keep_to_one, run_again
+from tunegen.kernels import add, exp, gemm, log, sigmoid, tanh
+from tunegen.signature import ELEMENT_TYPES
 
 MODULE = "tunegen.harness.speed"
 DEFAULT_ROUNDS = 21
@@ -35,7 +37,7 @@ CASE = "case"
 CALLS = 200
 """Calls in a row that count as one, where a single one is as short as the loop around it."""
 KIND = "avx512f"
-"""The goals of gemm and exp are for machines with this feature."""
+"""The goals of gemm and the maps are for machines with this feature."""
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -103,9 +105,9 @@ def interleaved(calls: Mapping[str, Call], rounds: int) -> race.Times:
     return race.rounds(lambda name, _: runners[name].sample(clock), list(runners), [CASE], lambda done: done >= rounds)
 
 
-def stamped(name: str, **sizes: int) -> str:
+def stamped(name: str, element_type: str = "f32", **sizes: int) -> str:
     """What a kernel runs here for these sizes, and who chose it."""
-    found = explain(f"kernels:{name}", "f32", **sizes)
+    found = explain(f"kernels:{name}", element_type, **sizes)
     return f"{name} runs {found.emitted} ({found.source})"
 
 
@@ -167,6 +169,33 @@ def exponential(rounds: int) -> Iterator[Line | Missing]:
                f"against float64 on {inputs.size} values")  # fmt: skip
 
 
+def _logistic(x: NDArray[Any], out: NDArray[Any]) -> None:
+    np.divide(1, 1 + np.exp(-x), out=out)
+
+
+MAPS: dict[str, tuple[Any, Callable[..., object]]] = {
+    "log": (log, np.log),
+    "sigmoid": (sigmoid, _logistic),
+    "tanh": (tanh, np.tanh),
+}
+"""Kernels, and what one writes in numpy."""
+
+
+def maps(rounds: int) -> Iterator[Line | Missing]:
+    """Other elementwise functions against numpy."""
+    drawn = np.random.default_rng(0).uniform(0.01, 8, 16384)
+    for (name, (ours, numpys)), element_type in product(MAPS.items(), ("f32", "f64")):
+        x = drawn.astype(ELEMENT_TYPES[element_type].dtype)
+        calls: dict[str, Call] = {
+            OURS: partial(ours, x, np.empty_like(x)), "numpy": partial(numpys, x, out=np.empty_like(x)),
+        }  # fmt: skip
+        times = interleaved(calls, rounds)
+        verdict = race.compare(times, OURS, "numpy", [CASE])
+        detail = f"{median(times[OURS, CASE]) / x.size:.3f} ns per element, {stamped(name, element_type, N=x.size)}"
+        yield line(f"{name} {element_type} {x.size}", "times the speed of numpy", verdict.ratio, verdict.interval,
+                   Goal(1.2, kind=KIND), detail)  # fmt: skip
+
+
 def exp_inputs(count: int = 1 << 21) -> NDArray[np.float32]:
     """Values over the whole range in which exp is neither 0 nor infinite, and as many near 0."""
     rng = np.random.default_rng(1)
@@ -220,6 +249,7 @@ def imports(rounds: int) -> Iterator[Line | Missing]:
 FIGURES: dict[str, Callable[[int], Iterator[Line | Missing]]] = {
     "gemm": products,
     "exp": exponential,
+    "maps": maps,
     "call": short_calls,
     "imports": imports,
 }
@@ -251,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(names: Sequence[str], rounds: int, *, as_json: bool) -> None:
     """Measures the named figures and prints each as soon as it is there, or all at the end as one JSON document."""
     found: list[Line | Missing] = []
+    keep_to_one((add, exp, gemm, log, sigmoid, tanh))
     for name in names:
         for item in FIGURES[name](rounds):
             found.append(item)

@@ -16,15 +16,18 @@ FOLDERS = {"tunegen": ROOT / "tunegen", "tunegen.harness": ROOT / "harness", "tu
 
 FLOORS = (
     # ground; the floors of single files have steps, so that here, too, a room imports only from below
-    {"errors", "log", "digest"},
+    {"forks"},
+    {"errors", "log", "digest", "system"},
     {"knobs", "features", "expressions"},
     {"paths", "points"},
+    {"parameters", "parallel"},
     # describing
     {"signature", "requires", "grid", "box"},
     {"fallback", "cases", "gates"},
     # making and calling; the shipped templates are data that rendering finds by name
     {"templates"},
     {"making", "calling"},
+    {"executor"},
     # choosing
     {"choosing"},
     # public; the package itself offers what is in it
@@ -33,7 +36,10 @@ FLOORS = (
     # a library, as anybody may write one; then the harness, whose benchmarks and workloads use it
     {"kernels"},
     {"harness"},
+    # frozen builds of a library
+    {"freezing"},
     # faces
+    {"tuning", "testing"},
     {"cli"},
     {"__main__"},
 )

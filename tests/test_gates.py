@@ -120,3 +120,21 @@ def test_checking_warns_of_nothing(recwarn):
     for gate in (bitwise(), ulp(0), ulp(2), bound("K")):
         check(gate, [INF, NAN, TOP, 0.0], [1e300, INF, 1e300, 1e-320])
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("made", [bitwise(), ulp(2), ulp(2, nonfinite="ignore"), bitwise(nonfinite="ignore")])
+def test_the_verdict_over_an_array_is_that_over_its_elements(dtype, made):
+    """Equal bits are passed by at once; that changes no verdict, of special values neither."""
+    rng = np.random.default_rng(1)
+    info = np.finfo(dtype)
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, info.max, -info.max, info.smallest_subnormal, 1.0], dtype)
+    for _ in range(200):
+        expected = rng.choice(special, 6).astype(np.longdouble)
+        got = np.where(rng.random(6) < 0.7, expected.astype(dtype), rng.choice(special, 6))
+        got = np.where(rng.random(6) < 0.3, np.nextafter(got, dtype(0)), got).astype(dtype)
+        found = made.check(got.reshape(2, 3), expected.reshape(2, 3), {})
+        wrong = [i for i in range(6) if made.check(got[i : i + 1], expected[i : i + 1], {}) is not None]
+        assert (found is not None) == bool(wrong)
+        if found is not None:
+            assert found.index[0] * 3 + found.index[1] in wrong

@@ -24,7 +24,7 @@ FOLDERS = {
 
 def wanted() -> set[str]:
     """Every module and template of the tree, and `py.typed`, by its path in the wheel."""
-    found = set()
+    found = {"pytest_tunegen.py"}
     for folder, target in FOLDERS.items():
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".py", ".j2", ".typed") and "__pycache__" not in path.parts:
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """A wheel, built from a copy so that nothing is left in the checkout."""
     copy = tmp_path_factory.mktemp("checkout") / "tree"
     copy.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", *FOLDERS):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "pytest_tunegen.py", *FOLDERS):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -70,6 +70,7 @@ def test_commands_scopes_and_licence_are_declared(wheel):
     points = wheel.read(names["entry_points.txt"]).decode()
     assert "tunegen = tunegen.cli:main" in points
     assert "kernels = tunegen.kernels" in points
+    assert "[pytest11]\ntunegen = pytest_tunegen" in points
     assert "LICENSE" in names
     assert not [name for name in wheel.namelist() if name.startswith(("tests/", "docs/")) or "__pycache__" in name]
 

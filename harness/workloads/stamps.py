@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from tunegen import knobs, load
+from tunegen.harness.one_thread import keep_to_one
+from tunegen.public.scope import find_scope
 from tunegen.public.status import Row, tune_status
 
 REFERENCE, UNTUNED, TUNED = "reference", "untuned", "tuned"
@@ -56,3 +58,4 @@ class Stamps:
     def _stamp(self, environment: dict[str, str | None]) -> None:
         knobs.change(environment)
         load(self.scope)
+        keep_to_one(find_scope(self.scope).kernels[name] for name in self.kernels)
