@@ -11,13 +11,13 @@ to 40 % from twice that on, and lost up to 25 % where the output would have stay
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tunegen import In, Out, bitwise, bool_, case, f32, floats, split, ulp
 from tunegen.kernels import calibration
-from tunegen.kernels.library import scope
+from tunegen.kernels.library import Mark, scope, together
 
 LENGTHS = [case("n1024", N=1024), case("n16384", N=16384), case("n1m", N=1 << 20)]
 
@@ -42,7 +42,7 @@ def chain(*rows: str) -> str:
 def map_rows(
     registers: Sequence[tuple[int, str]], unroll: Sequence[int] = (1, 2, 4), split_from: int = 1 << 17,
     stream_from: int = 1 << 25,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:  # fmt: skip
+) -> Mark:  # fmt: skip
     """The parameters that all maps share, with two defaults, and the grid of one: rows for each kind of register."""
     marks = [
         scope.tune_param(
@@ -66,13 +66,7 @@ def map_rows(
     for vl, requires in registers:
         marks.append(scope.tune_grid(vl=[vl], unroll=unroll, stream=[False], requires=requires))
         marks.append(scope.tune_perm(vl=vl, unroll=2, stream=True, requires=requires))
-
-    def mark(fn: Callable[..., None]) -> Callable[..., None]:
-        for one in reversed(marks):
-            fn = one(fn)
-        return fn
-
-    return mark
+    return together(marks)
 
 
 @scope.tune(

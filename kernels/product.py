@@ -11,13 +11,11 @@ the linear layers, whose tiles must turn w first, up to some 16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tunegen import In, Out, bound, case, f32, floats, split
 from tunegen.kernels import calibration
-from tunegen.kernels.library import scope
+from tunegen.kernels.library import Mark, scope, together
 from tunegen.kernels.map import gelu
 
 LAYERS = [
@@ -47,7 +45,7 @@ COLUMNS_OR_ROWS = split(
 all, each for itself."""
 
 
-def product_parameters(pack_from: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def product_parameters(pack_from: int) -> Mark:
     """The parameters that the products share. `pack_from` is the default of `pack.minimum_rows`."""
     marks = [
         scope.tune_param(
@@ -70,18 +68,12 @@ def product_parameters(pack_from: int) -> Callable[[Callable[..., None]], Callab
             calibrate=calibration.packing,
         ),
     ]  # fmt: skip
-
-    def mark(fn: Callable[..., None]) -> Callable[..., None]:
-        for one in reversed(marks):
-            fn = one(fn)
-        return fn
-
-    return mark
+    return together(marks)
 
 
-def layer_rows(fn: Callable[..., None]) -> Callable[..., None]:
+def layer_rows() -> Mark:
     """The grid that the linear layers share."""
-    rows = [
+    return together([
         scope.tune_grid(
             stream=[False], mr=[8, 14], nv=[2, 3], vb=[64], kc=[256, 384],
             where="mr * nv >= 24 and mr * nv <= 28",
@@ -96,10 +88,7 @@ def layer_rows(fn: Callable[..., None]) -> Callable[..., None]:
         scope.tune_perm(stream=True, mr=4, nv=6, vb=16, kc=4, requires="neon"),
         scope.tune_perm(stream=False, mr=4, nv=2, vb=16, kc=256),
         scope.tune_grid(stream=[True], mr=[1, 2], nv=[4], vb=[16], kc=[4]),
-    ]  # fmt: skip
-    for row in reversed(rows):
-        fn = row(fn)
-    return fn
+    ])  # fmt: skip
 
 
 @scope.tune(
@@ -165,7 +154,7 @@ def gemm(a: In[floats, "M", "K"], b: In[floats, "K", "N"], c: Out[floats, "M", "
     parallel=COLUMNS_OR_ROWS,
 )  # fmt: skip
 @product_parameters(pack_from=17)
-@layer_rows
+@layer_rows()
 def linear(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: Out[f32, "M", "N"]) -> None:
     """Linear layer: out[i,j] = bias[j] + sum over k of x[i,k] * w[j,k].
 
@@ -192,7 +181,7 @@ def linear(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: 
     parallel=COLUMNS_OR_ROWS,
 )  # fmt: skip
 @product_parameters(pack_from=17)
-@layer_rows
+@layer_rows()
 def linear_gelu(x: In[f32, "M", "K"], w: In[f32, "N", "K"], bias: In[f32, "N"], out: Out[f32, "M", "N"]) -> None:
     """Linear layer with GELU: out[i,j] = g(bias[j] + sum over k of x[i,k] * w[j,k]).
 
