@@ -33,8 +33,8 @@ from tunegen.executor import Collector
 from tunegen.harness import race
 from tunegen.harness.crowd import oversubscription
 from tunegen.harness.problems import make_inputs, operands
-from tunegen.harness.scaling import Bench, Setting, forced, settled, show, two_threads
-from tunegen.harness.speed import CASE, Goal, Line, Missing, line
+from tunegen.harness.scaling import Bench, Setting, forced, settled, two_threads
+from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show
 from tunegen.kernels import exp, scope
 from tunegen.parallel import Serial
 from tunegen.public.kernel import KernelMethods

@@ -30,11 +30,11 @@ from tunegen.harness.measure import Clock, Runner, clock, process_clock
 from tunegen.harness.problems import make_inputs, operands
 from tunegen.harness.reports import About, about
 from tunegen.harness.roofline import Roofline, measured
-from tunegen.harness.target import Target
 from tunegen.making.spec import Spec
 from tunegen.parameters import Value
 from tunegen.public.scope import Scope
 from tunegen.public.setting import process_setting
+from tunegen.public.target import Target
 from tunegen.signature import ElementType
 
 SizeName = Literal["small", "medium", "large"]

@@ -23,7 +23,6 @@ from tunegen.harness.forced import ForcedBench
 from tunegen.harness.limits import default_memory_bytes
 from tunegen.harness.measure import now_s
 from tunegen.harness.reports import About, about
-from tunegen.harness.target import Target
 from tunegen.harness.trial import KernelTrial
 from tunegen.making.spec import Calibration
 from tunegen.parameters import Key, Value
@@ -32,6 +31,7 @@ from tunegen.public.inventory import governing_parameters
 from tunegen.public.scope import Scope
 from tunegen.public.setting import Setting
 from tunegen.public.sources import target_manifest
+from tunegen.public.target import Target
 from tunegen.public.trial import Trial
 
 Ended = Literal["", "time over", "interrupted"]

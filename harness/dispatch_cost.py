@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import msgspec
 
 from tunegen import knobs
 from tunegen.box import effective_threads, this_box
@@ -29,7 +26,7 @@ from tunegen.digest import sha256
 from tunegen.executor import CpuExecutor
 from tunegen.harness import race
 from tunegen.harness.measure import clock, native_clock
-from tunegen.harness.speed import Goal, Line, Missing, line
+from tunegen.harness.speed import Goal, Line, Missing, line, show
 from tunegen.making.compile import link
 from tunegen.making.make import entry_object, host_target
 
@@ -280,14 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = sorted(name for name in knobs.child_environment() if name.startswith(("OMP_", "GOMP_")))
     if told:
         sys.stderr.write(f"libgomp is told what to do by {', '.join(told)}\n")
-    found: list[Any] = []
-    for item in figures(options.threads, options.rounds):
-        found.append(item)
-        if not options.json:
-            sys.stdout.write(f"{item}\n")
-            sys.stdout.flush()
-    if options.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    show(figures(options.threads, options.rounds), as_json=options.json)
     return 0
 
 

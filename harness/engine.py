@@ -27,9 +27,10 @@ from tunegen.harness.protocol import Result, Stage
 from tunegen.harness.report import Observer, Report
 from tunegen.harness.simulate import Space
 from tunegen.harness.spawn import SILENCE_S, Stop
-from tunegen.harness.target import Target, incumbents
+from tunegen.harness.target import incumbents
 from tunegen.public.record import entry_for, kept_winners, write_entry
 from tunegen.public.sources import target_manifest
+from tunegen.public.target import Target
 
 log = logging.getLogger("tunegen")
 

@@ -11,7 +11,7 @@ from tunegen.harness.outcomes import told
 from tunegen.harness.protocol import Outcome, Result
 from tunegen.harness.report import Report
 from tunegen.harness.simulate import Space
-from tunegen.harness.target import Target
+from tunegen.public.target import Target
 
 
 class Prospect:

@@ -25,11 +25,11 @@ from tunegen.harness.decisions import Values
 from tunegen.harness.forced import ForcedSession, call_path
 from tunegen.harness.measure import Runner, clock
 from tunegen.harness.problems import make_inputs, operands
-from tunegen.harness.speed import CASE, Goal, Line, Missing, line
-from tunegen.harness.target import Target
+from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show
 from tunegen.kernels import add, exp, gemm
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.setting import new_executor
+from tunegen.public.target import Target
 
 MODULE = "tunegen.harness.scaling"
 KERNELS: dict[str, KernelMethods] = {"exp": exp, "add": add, "gemm": gemm}
@@ -174,18 +174,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def show(found: Iterator[Line | Missing], *, as_json: bool) -> None:
-    """Prints each figure as soon as it is there, or all at the end as one JSON document."""
-    kept = []
-    for item in found:
-        kept.append(item)
-        if not as_json:
-            sys.stdout.write(f"{item}\n")
-            sys.stdout.flush()
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -279,17 +279,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(names: Sequence[str], rounds: int, *, as_json: bool) -> None:
-    """Measures the named figures and prints each as soon as it is there, or all at the end as one JSON document."""
-    found: list[Line | Missing] = []
+    """Measures the named figures and prints them."""
     keep_to_one((add, exp, gemm, log, sigmoid, tanh))
-    for name in names:
-        for item in FIGURES[name](rounds):
-            found.append(item)
-            if not as_json:
-                sys.stdout.write(f"{item}\n")
-                sys.stdout.flush()
+    show((item for name in names for item in FIGURES[name](rounds)), as_json=as_json)
+
+
+def show(found: Iterator[Line | Missing], *, as_json: bool) -> None:
+    """Prints each figure as soon as it is there, or all at the end as one JSON document."""
+    kept = []
+    for item in found:
+        kept.append(item)
+        if not as_json:
+            sys.stdout.write(f"{item}\n")
+            sys.stdout.flush()
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -3,30 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from tunegen.making.spec import Spec
-from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import Scope
 from tunegen.public.status import tune_status
-from tunegen.signature import ElementType
-
-
-class Target(NamedTuple):
-    """One kernel and element type."""
-
-    kernel: KernelMethods
-    element_type: ElementType
-
-    @property
-    def spec(self) -> Spec:
-        """The kernel's declaration."""
-        return self.kernel.spec
-
-    @property
-    def key(self) -> str:
-        """`gemm[f32]`."""
-        return self.spec.key(self.element_type)
+from tunegen.public.target import Target
 
 
 def names(scope: Scope) -> set[str]:

@@ -28,8 +28,9 @@ from tunegen.harness.protocol import STATES
 from tunegen.harness.report import Event, Observer, Report, describe, unwanted, where_time_went
 from tunegen.harness.simulate import Space, write_spaces
 from tunegen.harness.spawn import Stop
-from tunegen.harness.target import Target, names, targets
+from tunegen.harness.target import names, targets
 from tunegen.public.scope import find_scope
+from tunegen.public.target import Target
 
 log = logging.getLogger("tunegen.tuner")
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from tunegen import In, Out, bitwise, bool_, case, f32, floats, split, ulp
 from tunegen.kernels import calibration
-from tunegen.kernels.library import Mark, scope, together
+from tunegen.kernels.library import scope
+from tunegen.kernels.marks import Mark, together
 
 LENGTHS = [case("n1024", N=1024), case("n16384", N=16384), case("n1m", N=1 << 20)]
 

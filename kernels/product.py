@@ -15,8 +15,9 @@ import numpy as np
 
 from tunegen import In, Out, bound, case, f32, floats, split
 from tunegen.kernels import calibration
-from tunegen.kernels.library import Mark, scope, together
+from tunegen.kernels.library import scope
 from tunegen.kernels.map import gelu
+from tunegen.kernels.marks import Mark, together
 
 LAYERS = [
     case("hidden", M=128, N=384, K=384),

@@ -15,7 +15,7 @@ from tunegen.tuning.results import Write
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a command where a library with parameters can be named; `run.library` is its name."""
+    """Runs a command where a library with parameters can be named; `run.package` is its name."""
     name = write_library(tmp_path, PARAMETERS)
 
     def tunegen(*arguments, **environment):
@@ -24,7 +24,7 @@ def run(tmp_path):
             cwd=tmp_path, env={**os.environ, **environment},
         )  # fmt: skip
 
-    tunegen.library = name
+    tunegen.package = name
     return tunegen
 
 
@@ -34,7 +34,7 @@ def result(done):
 
 
 def test_values_are_set_shown_and_forgotten(run):
-    name = run.library
+    name = run.package
     done = run("set", f"{name}:toy", "large.minimum=50", "exact=false", "note=two words", "ratio=1")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{name}:toy[f32]: large.minimum=50 " in done.stdout
@@ -59,7 +59,7 @@ def test_values_are_set_shown_and_forgotten(run):
 
 
 def test_inspect_lists_every_entry_and_names_the_box(run):
-    name = run.library
+    name = run.package
     assert run("inspect").stdout == "there are no manifests for this box\n"
     set_ = result(run("set", f"{name}:toy", "ratio=0.25", "--json"))
     assert (set_["status"], set_["updated"][0]["values"]["ratio"]) == ("updated", 0.25)
@@ -74,7 +74,7 @@ def test_inspect_lists_every_entry_and_names_the_box(run):
 
 def test_a_path_can_be_named_for_set_and_forget(run, tmp_path):
     path = str(tmp_path / "own.tune.json")
-    assert run("set", f"{run.library}:toy", "ratio=0.25", "--path", path).returncode == 0
+    assert run("set", f"{run.package}:toy", "ratio=0.25", "--path", path).returncode == 0
     assert result(run("forget", "--all", "--path", path, "--json"))["pruned"][0]["key"] == "toy[f32]"
 
 
@@ -95,7 +95,7 @@ def test_a_path_can_be_named_for_set_and_forget(run, tmp_path):
     ],
 )
 def test_wrong_usage_is_exit_code_2_says_what_is_allowed_and_writes_nothing(run, tmp_path, arguments, said):
-    done = run(*(argument.replace("NAME", run.library) if ":" in argument else argument for argument in arguments))
+    done = run(*(argument.replace("NAME", run.package) if ":" in argument else argument for argument in arguments))
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -105,13 +105,13 @@ def test_wrong_usage_is_exit_code_2_says_what_is_allowed_and_writes_nothing(run,
 def test_a_command_that_could_not_save_says_so_and_does_not_exit_0(run, tmp_path):
     (tmp_path / "file").write_text("")
     named = {"TUNE_MANIFEST": str(tmp_path / "file" / "x.tune.json")}
-    done = run("set", f"{run.library}:toy", "ratio=0.25", "--json", **named)
+    done = run("set", f"{run.package}:toy", "ratio=0.25", "--json", **named)
     assert done.returncode == 1
     assert json.loads(done.stdout)["status"] == "write_failed"
     assert "nothing was saved" in done.stderr
     (tmp_path / "newer.json").write_text('{"tunegen": 2}')
     newer = {"TUNE_MANIFEST": str(tmp_path / "newer.json")}
-    for arguments in (("set", f"{run.library}:toy", "ratio=0.25"), ("forget", f"{run.library}:toy")):
+    for arguments in (("set", f"{run.package}:toy", "ratio=0.25"), ("forget", f"{run.package}:toy")):
         done = run(*arguments, **newer)
         assert (done.returncode, "format 2 is newer" in done.stderr) == (1, True)
     assert (tmp_path / "newer.json").read_text() == '{"tunegen": 2}'
@@ -119,7 +119,7 @@ def test_a_command_that_could_not_save_says_so_and_does_not_exit_0(run, tmp_path
 
 def test_applying_a_proposal_that_cannot_be_met_is_a_failure(run):
     """The callback of this library asks nothing, so nothing is found."""
-    done = run("propose", run.library, "--apply", "--json")
+    done = run("propose", run.package, "--apply", "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["applied"]["status"] == "incomplete"
     assert done.stderr != ""

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from tunegen.public import sources
 from tunegen.public.kernel import KernelMethods
-from tunegen.tuning.keys import Target, all_targets, targets
+from tunegen.public.target import Target
+from tunegen.tuning.keys import all_targets, targets
 from tunegen.tuning.reading import names_of
 from tunegen.tuning.results import Calibration, Proposal
 
@@ -26,15 +27,14 @@ def calibrate(
         if limit is not None and not limit > 0:
             raise ValueError(f"calibrate: {name}={limit!r}: allowed is a number above 0")
     chosen = _chosen(keys)
-    if without := [target.name for target in chosen if not target.spec.calibrations]:
+    if without := [target.key for target in chosen if not target.spec.calibrations]:
         return Calibration("incomplete", f"no parameter can be found on the box of {', '.join(without)}")
     from tunegen.harness import calibrate as harness
-    from tunegen.harness.target import Target as HarnessTarget
 
     limits = harness.Limits(duration_s=seconds, threads=threads)
     if memory_bytes is not None:
         limits = harness.Limits(duration_s=seconds, memory_bytes=memory_bytes, threads=threads)
-    report = harness.run([HarnessTarget(*target) for target in chosen], limits, save=save)
+    report = harness.run(chosen, limits, save=save)
     if save:
         sources.refresh()
     problems = "; ".join(f"{result.name}: {result.problem}" for result in report.results if result.problem)

@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from tunegen.box import Box
 from tunegen.choosing.document import Entry, Invalid, Manifest
 from tunegen.choosing.resolve import USABLE, Outcome, foreign
 from tunegen.choosing.values import judge
 from tunegen.errors import KernelNotFound
-from tunegen.making.spec import Spec
-from tunegen.parameters import Key
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import chosen_scopes, find_keys
-from tunegen.signature import ElementType
-
-
-class Target(NamedTuple):
-    """A kernel and one of its element types."""
-
-    kernel: KernelMethods
-    element_type: ElementType
-
-    @property
-    def spec(self) -> Spec:
-        """The kernel's declaration."""
-        return self.kernel.spec
-
-    @property
-    def key(self) -> Key:
-        """What values of its parameters belong to."""
-        return self.spec.tuning_key(self.element_type)
-
-    @property
-    def name(self) -> str:
-        """Its name in a manifest: `exp[f32]`."""
-        return self.spec.key(self.element_type)
+from tunegen.public.target import Target
 
 
 def targets(kernel: KernelMethods | str, element_type: str | None = None) -> list[Target]:
@@ -63,11 +38,11 @@ def judged(manifest: Manifest, target: Target, box: Box) -> list[tuple[Outcome, 
 
     Those that cannot be read come last: what they were meant for, nobody knows.
     """
-    spec, listed = target.spec, manifest.scopes.get(target.spec.scope, {}).get(target.name, [])
+    spec, listed = target.spec, manifest.scopes.get(target.spec.scope, {}).get(target.key, [])
     unlike = foreign(manifest, spec, box)
     found: list[tuple[Outcome, Entry | Invalid]] = []
-    for entry in manifest.values(spec.scope, target.name):
-        found.append((Outcome("foreign", unlike) if unlike else judge(entry, target.key, spec.schema), entry))
+    for entry in manifest.values(spec.scope, target.key):
+        found.append((Outcome("foreign", unlike) if unlike else judge(entry, target.tuning_key, spec.schema), entry))
     return found + [(Outcome("invalid", entry.reason), entry) for entry in listed if isinstance(entry, Invalid)]
 
 

@@ -16,7 +16,8 @@ from tunegen.public import sources
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import find_scope
 from tunegen.public.setting import process_setting
-from tunegen.tuning.keys import Target, all_targets, judged, targets, usable
+from tunegen.public.target import Target
+from tunegen.tuning.keys import all_targets, judged, targets, usable
 from tunegen.tuning.results import KeyRow, ParameterRow, Parameters, Proposal, Read, Row
 
 
@@ -56,7 +57,7 @@ def _key_row(target: Target, manifest: Manifest) -> KeyRow:
     active = active_values(target)
     rows = tuple(_parameter_row(p, cached, active, target) for p in spec.schema.parameters)
     rules = tuple(rule.condition.text for rule in spec.schema.rules)
-    return KeyRow(target.key, active.source, outcome.state, outcome.reason, manifest.path, rows, rules)
+    return KeyRow(target.tuning_key, active.source, outcome.state, outcome.reason, manifest.path, rows, rules)
 
 
 def _parameter_row(p: Parameter, cached: Mapping[str, Any], active: ValueChoice, target: Target) -> ParameterRow:
@@ -102,14 +103,14 @@ def _publish_files(files: list[Path], wanted: Mapping[Target, Path]) -> Read:
     for target, file in wanted.items():
         spec, manifest = target.spec, manifests[file]
         if not (found := judged(manifest, target, box)):
-            lists["missing"].append(Row(spec.scope, target.name, manifest.problem or "no entry", str(file)))
+            lists["missing"].append(Row(spec.scope, target.key, manifest.problem or "no entry", str(file)))
         for outcome, entry in found:
             values = entry.params if isinstance(entry, Entry) else {}
             state = "loaded" if usable(outcome) else outcome.state
-            lists[state].append(Row(spec.scope, target.name, outcome.reason, str(file), values))
+            lists[state].append(Row(spec.scope, target.key, outcome.reason, str(file), values))
             if usable(outcome):
-                batch[target.key, box] = spec.schema.check(values)
-                schemas[target.key] = spec.schema
+                batch[target.tuning_key, box] = spec.schema.check(values)
+                schemas[target.tuning_key] = spec.schema
                 break
     if batch:
         sources.refresh()
@@ -152,7 +153,7 @@ def _proposed(target: Target, manifest: Manifest) -> tuple[str, Row]:
 
 
 def _row(target: Target, reason: str, values: Mapping[str, Value]) -> Row:
-    return Row(target.spec.scope, target.name, reason, values=dict(values))
+    return Row(target.spec.scope, target.key, reason, values=dict(values))
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:

@@ -17,8 +17,9 @@ from tunegen.public import sources
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import scopes
 from tunegen.public.setting import process_setting
+from tunegen.public.target import Target
 from tunegen.tuning.inspecting import entry_state
-from tunegen.tuning.keys import Target, all_targets, targets
+from tunegen.tuning.keys import all_targets, targets
 from tunegen.tuning.results import Row, Write
 
 MANUAL = {"kind": "manual"}
@@ -52,7 +53,7 @@ def set_values(
     before = store.read(file)
     bases = {target: _other_base(target) if path is None else None for target in chosen}
     for target in chosen:
-        _completed(target, values, before.values(target.spec.scope, target.name), bases[target])
+        _completed(target, values, before.values(target.spec.scope, target.key), bases[target])
     wanted = {target: _completing(target, values, bases[target]) for target in chosen}
     return write_values(wanted, file, MANUAL, publish=load)
 
@@ -73,7 +74,7 @@ def write_values(
         changes.append(change)
         written[target] = values
     number = _publish(written, box) if publish and written else 0
-    updated = tuple(Row(t.spec.scope, t.name, "", str(file), dict(values)) for t, values in written.items())
+    updated = tuple(Row(t.spec.scope, t.key, "", str(file), dict(values)) for t, values in written.items())
     names = {(row.scope, row.key) for row in updated}
     last = changes[-1].preserved if changes else ()
     preserved = tuple(_place_row(p, str(file)) for p in last if p.kind != "values" or (p.scope, p.key) not in names)
@@ -91,13 +92,13 @@ def _write_one(
         values.update(compute(entries))
         return values
 
-    return store.set_values(file, this_box(), information(), target.key, computed, evidence), values
+    return store.set_values(file, this_box(), information(), target.tuning_key, computed, evidence), values
 
 
 def _publish(written: Mapping[Target, dict[str, Value]], box: Box) -> int:
     sources.refresh()
-    batch = {(target.key, box): values for target, values in written.items()}
-    return published.publish(batch, {target.key: target.spec.schema for target in written}).number
+    batch = {(target.tuning_key, box): values for target, values in written.items()}
+    return published.publish(batch, {target.tuning_key: target.spec.schema for target in written}).number
 
 
 def _other_base(target: Target) -> Base:
@@ -115,9 +116,9 @@ def _completing(target: Target, values: Mapping[str, Value], base: Base) -> Comp
 def _completed(target: Target, values: Mapping[str, Value], entries: Sequence[Entry], base: Base) -> dict[str, Value]:
     schema = target.spec.schema
     try:
-        return schema.completed(values, base_of(entries, target.key, schema) or base)
+        return schema.completed(values, base_of(entries, target.tuning_key, schema) or base)
     except ParameterError as error:
-        raise ParameterError(tuple(f"{target.name}: {problem}" for problem in error.problems)) from None
+        raise ParameterError(tuple(f"{target.key}: {problem}" for problem in error.problems)) from None
 
 
 def forget(
@@ -132,7 +133,7 @@ def forget(
     """
     chosen = targets(kernel, element_type) if kernel is not None else []
     files = [Path(path)] if path is not None else _default_files(chosen)
-    wanted = {(target.spec.scope, target.name) for target in chosen}
+    wanted = {(target.spec.scope, target.key) for target in chosen}
     found = [_forget(file, wanted, stale=stale, values_only=values_only) for file in files]
     if not stale:
         _withdraw(wanted or {(row.scope, row.key) for write in found for row in write.pruned})
@@ -173,7 +174,7 @@ def _forget(file: Path, wanted: set[tuple[str, str]], *, stale: bool, values_onl
 def _withdraw(names: set[tuple[str, str]]) -> None:
     """Takes back what is published of these keys."""
     box = this_box()
-    published.withdraw((t.key, box) for t in all_targets() if (t.spec.scope, t.name) in names)
+    published.withdraw((t.tuning_key, box) for t in all_targets() if (t.spec.scope, t.key) in names)
 
 
 def _together(found: Sequence[Write]) -> Write:
