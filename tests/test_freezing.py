@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,7 +64,7 @@ PROGRAM = """
 #include "{title}.h"
 int main(void) {{
     static float x[200], y[200], z[200];
-    int status = toy_f32(x, y, 3), more = toy_f32(x, z, 200);
+    int status = {title}_toy_f32(x, y, 3), more = {title}_toy_f32(x, z, 200);
     const char *name = {title}_cpu_class(), *refusal = {title}_refusal();
     printf("%s|%s|%d|%d|%g|%g", name ? name : "", refusal ? refusal : "", status, more, y[0], z[199]);
     return 0;
@@ -88,6 +89,8 @@ def load(folder: Path, title: str) -> ctypes.CDLL:
     found = ctypes.CDLL(str(folder / f"lib{title}.so"))
     for name in ("baked", "refusal", "cpu_class"):
         getattr(found, f"{title}_{name}").restype = ctypes.c_char_p
+    for name in ("toy_f32", "pack_f32"):
+        setattr(found, name, getattr(found, f"{title}_{name}", None))
     return found
 
 
@@ -108,8 +111,8 @@ def test_a_library_chooses_by_sizes_and_says_what_it_baked(freeze: Freeze) -> No
     assert ran(library.pack_f32, 200) == 5, "a companion has the kernel's row"
     assert json.loads(getattr(library, f"{title}_baked")()) == frozen.manifest
     assert json.loads((folder / f"{title}.json").read_text()) == frozen.manifest
-    toy = next(f for f in frozen.manifest["functions"] if f["symbol"] == "toy_f32")
-    assert toy["prototype"] == "int toy_f32(const float *x, float *out, int64_t N)"
+    toy = next(f for f in frozen.manifest["functions"] if f["symbol"] == f"{title}_toy_f32")
+    assert toy["prototype"] == f"int {title}_toy_f32(const float *x, float *out, int64_t N)"
     assert toy["values"] == {"cut.at": 100}
     regimes = toy["regimes"][HERE[-1]]
     assert [(r["if"], r["variant"]) for r in regimes] == [("N >= cut.at", "row5"), ("N == 7", None), ("", f"row{best}")]
@@ -270,6 +273,52 @@ def test_what_is_refused_leaves_nothing_behind(freeze: Freeze, library: Any, tmp
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_that_is_none_is_refused_with_words_and_left_as_it_is(library: Any, tmp_path: Path) -> None:
+    """A link is followed as far as it leads to an empty folder."""
+    scope = find_scope(library().__name__)
+    for name in ("full", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "kept").write_text("mine")
+    for link, to in (("nowhere", "nothing"), ("round", "round"), ("to_full", "full"), ("to_empty", "empty")):
+        (tmp_path / link).symlink_to(to)
+    for folder in ("nowhere", "round", "to_full", "full/kept/below", "x" * 300):
+        with pytest.raises(FreezeError, match=r"cannot be|not an empty folder"):
+            export(scope, tmp_path / folder, Build("fallback"))
+    assert not (tmp_path / "nothing").exists()
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["kept"]
+    export(scope, tmp_path / "to_empty", Build("fallback"))
+    assert len(list((tmp_path / "empty").iterdir())) == 3
+    assert not list(tmp_path.rglob(".tunegen-*"))
+
+
+BOTH = """
+#include <cstdio>
+#include "{one}.h"
+#include "{two}.h"
+int main() {{
+    float x[3] = {{0, 0, 0}}, a[3], b[3];
+    int status = {one}_toy_f32(x, a, 3) + {two}_toy_f32(x, b, 3);
+    std::printf("%d %g %g", status, a[0], b[0]);
+}}
+"""
+
+
+def test_builds_of_libraries_with_kernels_of_one_name_meet_in_one_program(freeze: Freeze, tmp_path: Path) -> None:
+    """A C++ program that is linked with both."""
+    compiler = shutil.which("c++") or shutil.which("g++") or pytest.skip("no C++ compiler")
+    plain = BODY.replace("row5 if N >= cut.at; reference if N == 7; row4; row3; row2; row1", "row1")
+    plain = plain.replace("Says which row ran.", "/* Says */ which // row */ ran.")
+    builds = [freeze(plain), freeze(plain.replace('fallback="row1"', 'fallback="row5"', 1))]
+    titles = [frozen.manifest["scope"] for frozen, _ in builds]
+    (tmp_path / "both.cpp").write_text(BOTH.format(one=titles[0], two=titles[1]))
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "both.cpp", "-o", "both"]
+    for title, (_, folder) in zip(titles, builds, strict=True):
+        flags += [f"-I{folder}", f"-L{folder}", f"-l{title}", f"-Wl,-rpath,{folder}"]
+    done = subprocess.run([compiler, *flags], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert output(tmp_path / "both") == "0 1 5"
+
+
 def test_the_command_says_what_it_made_and_why_not(
     library: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,7 +338,10 @@ def test_the_command_says_what_it_made_and_why_not(
     assert "FreezeError" in err
     assert "made exists and is not an empty folder" in err
     code, out, _ = tunegen_export("plain", "--stamp", "fallback", "--only", "each[f32]", "--classes", HERE[0])
-    assert (code, out.splitlines()[0]) == (0, f"each_f32 for {HERE[0]}: row1")
+    assert (code, out.splitlines()[0]) == (0, f"{name}_each_f32 for {HERE[0]}: row1")
+    for stamp in ("winners", "reference"):
+        code, out, _ = tunegen_export(stamp, "--stamp", stamp, "--python", "--json")
+        assert (code, json.loads(out)["manifest"]["stamp"]) == (0, stamp)
     for options, words in (
         (("--stamp", "reference"), "add --python"),
         (("--stamp", "reference", "--python", "--classes"), "run everywhere"),
@@ -314,8 +366,8 @@ def test_the_command_says_what_it_made_and_why_not(
 
 def test_only_names_kernels_and_element_types(freeze: Freeze, tmp_path: Path) -> None:
     frozen, folder = freeze(only=("each[f64]",), python=True)
-    assert [f["symbol"] for f in frozen.manifest["functions"]] == ["each_f64"]
     title = frozen.manifest["scope"]
+    assert [f["symbol"] for f in frozen.manifest["functions"]] == [f"{title}_each_f64"]
     code = f"""
 import numpy as np, {title} as frozen
 assert frozen.each(np.zeros(3)).tolist() == [1, 1, 1]
@@ -383,6 +435,17 @@ def test_a_linker_that_fails_is_quoted(freeze: Freeze, monkeypatch: pytest.Monke
     broken = linking.Linker("broken", (sys.executable, "-c", "import sys; sys.exit('no such object')"))
     monkeypatch.setattr("tunegen.freezing.export.find_linker", lambda platform, native: broken)
     with pytest.raises(FreezeError, match=r"broken could not link .*no such object"):
+        freeze()
+
+
+def test_what_a_linker_keeps_for_later_goes_with_its_folder(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that cannot be written to is none of its business."""
+    code = (
+        "import os, sys; sys.exit(' '.join(os.path.relpath(os.environ[f'ZIG_{n}_CACHE_DIR']) for n in sys.argv[1:3]))"
+    )
+    curious = linking.Linker("curious", (sys.executable, "-c", code, "GLOBAL", "LOCAL"))
+    monkeypatch.setattr("tunegen.freezing.export.find_linker", lambda platform, native: curious)
+    with pytest.raises(FreezeError, match=r"curious could not link .*: zig zig$"):
         freeze()
 
 

@@ -57,7 +57,7 @@ def test_ctypes_calls_every_regime(frozen: Path, library: ctypes.CDLL, m: int) -
     a, b = wide[:, :53], rng.standard_normal((53, 41)).astype(np.float32)
     c = np.full((m, 41), np.nan, np.float32)
     rows = [x for z in (a, b, c) for x in (pointer(z), ctypes.c_int64(z.strides[0] // 4))]
-    assert library.gemm_f32(*rows, *sizes(m, 53, 41)) == 0
+    assert library.kernels_gemm_f32(*rows, *sizes(m, 53, 41)) == 0
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
     if m == 37:
         assert c.tobytes() == shipped.gemm(a, b).tobytes(), "the code is that of an untuned process"
@@ -68,7 +68,7 @@ def test_scalars_and_an_optional_operand_that_repeats(library: ctypes.CDLL) -> N
     x, mask = rng.standard_normal((5, 33)), rng.standard_normal((1, 33))
     out = np.zeros_like(x)
     for given in (None, mask):
-        status = library.softmax_f64(
+        status = library.kernels_softmax_f64(
             pointer(x), *sizes(33), pointer(out), *sizes(33), pointer(given), *sizes(0), *sizes(5, 33),
             ctypes.c_double(0.5),
         )  # fmt: skip
@@ -81,7 +81,7 @@ def test_a_size_out_of_range_is_a_return_code(library: ctypes.CDLL) -> None:
     one = np.zeros((1, 1), np.float32)
     arguments = [x for _ in range(3) for x in (pointer(one), ctypes.c_int64(1))]
     for m in (1 << 48, -1):
-        assert library.gemm_f32(*arguments, *sizes(m, 1, 1)) == 2
+        assert library.kernels_gemm_f32(*arguments, *sizes(m, 1, 1)) == 2
 
 
 PROGRAM = """
@@ -92,7 +92,7 @@ int main(void) {
     float a[6] = {1, 2, 3, 4, 5, 6}, b[3] = {1, 10, 100}, c[2] = {0, 0};
     if (kernels_refusal()) { fprintf(stderr, "%s", kernels_refusal()); return 1; }
     if (!strstr(kernels_baked(), "\\"tunegen_frozen\\": 1")) return 2;
-    int status = gemm_f32(a, 3, b, 1, c, 1, 2, 3, 1);
+    int status = kernels_gemm_f32(a, 3, b, 1, c, 1, 2, 3, 1);
     printf("%d %g %g", status, c[0], c[1]);
     return status == KERNELS_DONE ? 0 : 3;
 }
@@ -180,9 +180,13 @@ def test_the_package_needs_numpy_alone(frozen: Path, tmp_path: Path) -> None:
 
 def test_the_package_heeds_no_policy(frozen: Path, tmp_path: Path) -> None:
     """It reads no environment and no argument, and writes nothing."""
-    code = "import kernels as k, numpy as np; print(k.softmax(np.zeros((1, 4))).tolist(), len(sys.orig_argv))"
+    code = """
+sys.argv += ["--", "--tune"]
+import kernels as k, numpy as np
+print(k.softmax(np.zeros((1, 4))).tolist(), sys.argv)
+"""
     done = isolated(tmp_path, frozen, code, TUNE_POLICY="error", TUNE_MODE="test", TUNE_HOME=str(tmp_path / "home"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[[0.25, 0.25, 0.25, 0.25]] 5\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[[0.25, 0.25, 0.25, 0.25]] ['-c', '--', '--tune']\n", "")
     assert not (tmp_path / "home").exists()
 
 
@@ -207,3 +211,17 @@ assert [sys.getrefcount(o) for o in (a, b, c)] == before
 """
     done = isolated(tmp_path, frozen, code)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("minor", [10, 12, 13])
+def test_other_versions_of_python_run_the_package_or_refuse_it_with_words(frozen: Path, minor: int) -> None:
+    python, old = shutil.which(f"python3.{minor}"), minor < 11
+    probe = [str(python), "-I", "-c", "" if old else "import numpy"]
+    if python is None or subprocess.run(probe, capture_output=True).returncode:
+        pytest.skip(f"no Python 3.{minor}{' with numpy' * (not old)}")
+    code = "import sys; sys.path.append(sys.argv[1]); import kernels, numpy; print(kernels.softmax(numpy.ones((1, 2))))"
+    done = subprocess.run([python, "-I", "-c", code, str(frozen)], capture_output=True, text=True)
+    if old:
+        assert "ImportError: kernels: this build is for CPython 3.11 and newer" in done.stderr
+    else:
+        assert (done.stdout, done.stderr) == ("[[0.5 0.5]]\n", "")

@@ -51,6 +51,7 @@ class Regime(msgspec.Struct, frozen=True, omit_defaults=True):
 class Baked:
     """A function of one element type: `rows` has, per class, the symbol of each regime's variant, or None."""
 
+    scope: str
     function: Function
     element_type: ElementType
     dispatching: Dispatching
@@ -60,8 +61,8 @@ class Baked:
 
     @property
     def symbol(self) -> str:
-        """Name of the function in C: `gemm_f32`."""
-        return f"{self.function.name}_{self.element_type.name}"
+        """Name of the function in C, where all libraries of a program share the names: `mylib_gemm_f32`."""
+        return f"{self.scope}_{self.function.name}_{self.element_type.name}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def _baked(
 ) -> Baked:
     spec = order.spec
     dispatching = dispatching_of(function.signature, spec.fallback.conditions, spec.schema, Serial("it is frozen"))
-    return Baked(function, order.element_type, dispatching, dispatching.completed(order.values), regimes, rows)
+    values = dispatching.completed(order.values)
+    return Baked(spec.scope, function, order.element_type, dispatching, values, regimes, rows)
 
 
 def _pick(oven: _Oven, winners: Sequence[tuple[str | None, str]]) -> Iterator[Regime]:

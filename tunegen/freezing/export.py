@@ -59,8 +59,11 @@ def export(scope: Scope, folder: Path, build: Build) -> Frozen:
 
     Raises `FreezeError`, and `KernelNotFound` for an unknown name in `only`.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FreezeError(f"{folder} exists and is not an empty folder")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FreezeError(f"{folder} exists and is not an empty folder")
+    except OSError as error:
+        raise FreezeError(f"{folder} cannot be looked at: {error.strerror}") from None
     wanted = _wanted(scope, build.only)
     if not wanted:
         raise FreezeError(f"{scope.name} has no kernel to freeze")

@@ -87,7 +87,8 @@ def prototype(baked: Baked) -> str:
 
 def _declaration(baked: Baked) -> str:
     signature = baked.function.signature
-    summary = (baked.function.reference.__doc__ or "").strip().partition("\n")[0].replace("*/", "* /")
+    summary = (baked.function.reference.__doc__ or "").strip().partition("\n")[0]
+    summary = summary.replace("*/", "* /").replace("/*", "/ *")
     shapes = ["[" + ", ".join(d.symbol + "?" * d.broadcast for d in p.dims) + "]" if p.dims is not None else "[N]"
               for p in signature.operands]  # fmt: skip
     notes = [f"{p.name}{shape}" + " or NULL" * p.optional for p, shape in zip(signature.operands, shapes, strict=True)]

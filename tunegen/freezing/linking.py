@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tunegen import knobs
 from tunegen.errors import FreezeError
 from tunegen.freezing.classes import Platform
 
@@ -54,8 +55,11 @@ def link_shared(linker: Linker, images: Sequence[bytes], exports: Sequence[str],
         (Path(folder) / "exports").write_text(f"{{ global: {listed}local: *; }};\n")
         options = (*_OPTIONS, "-Wl,--version-script=exports", f"-Wl,-soname,{soname}")
         command = [*linker.command, *options, *names, "-o", "linked"]
+        # in a home that cannot be written to, ziglang would look for a place for its caches for ever
+        caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(Path(folder) / "zig"))
         try:
-            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                                  env=knobs.child_environment(**caches))  # fmt: skip
         except OSError as error:
             raise FreezeError(f"{linker.name} does not start: {error}") from None
         if done.returncode:

@@ -20,6 +20,12 @@ _INIT = '''"""Kernels of the scope {title}, frozen by tunegen: {what} that needs
 __all__ = {all}
 '''
 
+_VERSION = """\
+import sys
+
+if sys.version_info < (3, 11):
+    raise ImportError("{title}: this build is for CPython 3.11 and newer")"""
+
 
 def runtime_source() -> bytes:
     """The module `_runtime`."""
@@ -31,7 +37,7 @@ def native_init(title: str, batch: Batch) -> str:
     entries = module.entries_of(batch)
     words = "\n".join(f"    {module.words_of(entry.signature)}," for entry in entries)
     load = (
-        f"from . import _native, _runtime\n\n_words = [\n{words}\n]\n"
+        f"{_VERSION.format(title=title)}\n\nfrom . import _native, _runtime\n\n_words = [\n{words}\n]\n"
         f"_kernels, __tunegen__ = _runtime.load(_native, __name__, _words, {module.BASE_SIZE})"
     )
     return _init(title, "native code", load, [entry.name for entry in entries])
