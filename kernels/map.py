@@ -8,8 +8,6 @@ outputs that these cannot hold: with 32 MiB of L3 they gained 17 to 34 % (exp, a
 to 40 % from twice that on, and lost up to 25 % where the output would have stayed in a cache.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

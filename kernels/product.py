@@ -9,8 +9,6 @@ Zen 4, but with few products per line of b (6 x 2) it loses a third where rows o
 the linear layers, whose tiles must turn w first, up to some 16.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tunegen import In, Out, bound, case, f32, floats, split

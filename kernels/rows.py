@@ -6,8 +6,6 @@ of the horizontal sums and maxima; with 4096 elements, whose rows lie 16 KiB apa
 large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

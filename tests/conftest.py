@@ -46,13 +46,26 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     log.setLevel(level)
 
 
+@pytest.fixture(scope="session")
+def cache_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for objects that belongs to this run of the tests, whatever processes it has."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
+
+
+@pytest.fixture
+def shared_objects(own_home: None, cache_of_all: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that another test has made is not made again: for tests of what code does, not of how it is kept."""
+    monkeypatch.setenv("TUNE_CACHE", str(cache_of_all))
+
+
 def _forget() -> None:
     """What a process remembers."""
     for remembered in (knobs.begin, knobs.start_logging, sources.warn_once, policy._warn_once, box._detect):
         remembered.cache_clear()
     cache._cache_in.cache_clear()
     for kept in (knobs._reported, sources._read, sources._nearest, sources._siblings, sources._profiles,
-                 sources._applications, make.counters, make._mapped, request._kept, host._marked,
+                 sources._applications, sources._pins, make.counters, make._mapped, request._kept, host._marked,
                  policy._declared):  # fmt: skip
         kept.clear()
     published._publications.current = published.Generation()

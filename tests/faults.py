@@ -40,6 +40,39 @@ KINDS = {
 
 TWINS = {"twin": "fast", "wrong_twin": "partial"}
 
+SILENCE_S = 60
+"""How long a candidate may be silent: far above what an honest one needs on a busy box."""
+
+WATCH = f"""
+    import selectors, sys
+    from tunegen.harness import crew, spawn
+    from tunegen.harness.engine import Settings, tune
+    from tunegen.harness.protocol import Trying
+    from tunegen.harness.target import targets
+
+    steps_that_hang = () if "mended" in sys.argv else (("slow_compile", "compile"), ("endless", "gate"))
+    step = None
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout=None):
+            return super().select(1 / spawn.LOOKS if step in steps_that_hang else timeout)
+
+    def hangs(before, now, silence_s, real=spawn.hangs):
+        return real(before, now, 1 if step in steps_that_hang else silence_s)
+
+    def messages(*arguments, real=crew.messages):
+        global step
+        step = None
+        for heard in real(*arguments):
+            if isinstance(heard, Trying):
+                step = heard.suffix, heard.stage
+            yield heard
+
+    crew.messages, spawn.selectors.DefaultSelector, spawn.hangs = messages, Selector, hangs
+    settings = Settings("quick", 300, {SILENCE_S}, noisy_ok=True, again="again" in sys.argv)
+"""
+"""Before a tune in a child process. Which steps hang is known: nobody waits for these as long as for others."""
+
 HEAD = """
 import numpy as np
 from tunegen import In, Out, bitwise, case, f32, tune_scope

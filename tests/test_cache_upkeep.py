@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from toys import ran, write_library
 
+import tunegen
 from tunegen import cli
 from tunegen.making import make, upkeep
-from tunegen.making.cache import LEFT_OVER, ObjectCache, Record
+from tunegen.making.cache import LEFT_OVER, ObjectCache, Record, Removed
 
 
 @pytest.fixture
@@ -51,6 +52,18 @@ def test_list_shows_what_each_object_is_of(library, capsys):
     assert "of 512 MiB" in text
 
 
+def test_an_object_that_an_edit_made_useless_is_listed_as_that_of_nobody(library, capsys):
+    made = library()
+    assert ran(made.toy) == 2
+    (template,) = Path(made.__file__).parent.glob("templates/loop.ll.j2")
+    template.write_text(template.read_text().replace("%any = icmp sgt", "%any = icmp sge"))
+    tunegen.load()
+    assert ran(made.toy) == 2
+    assert cli.run(["cache", "list"]) == 0
+    text = capsys.readouterr().out
+    assert (text.count("toy_f32__row2"), text.count("(no record)")) == (1, 1)
+
+
 def test_a_tampered_object_is_reported_and_taken_away(library, capsys, tmp_path):
     assert ran(library().toy) == 2
     assert run(capsys, "verify") == (0, {"folder": str(tmp_path / "cache"), "flaws": [], "removed": 0, "left": []})
@@ -70,6 +83,22 @@ def test_prune_takes_away_what_is_wrong_too(kept, capsys):
     (kept.folder / "objects" / digest).write_bytes(b"other")
     code, found = run(capsys, "prune")
     assert (code, [flaw["kind"] for flaw in found["flaws"]], found["size_bytes"]) == (0, ["tampered"], 0)
+
+
+def test_a_limit_that_is_no_size_is_refused_with_what_is_allowed(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(["cache", "prune", "--limit", "foo"])
+    assert "argument --limit: 'foo': allowed is" in capsys.readouterr().err
+
+
+def test_who_verifies_is_told_how_to_repair_and_what_was_taken_away(kept, capsys):
+    digest = kept.put_image(b"object")
+    for command, words in (("verify", "wrong files: 1; `--repair` takes them away"),
+                           ("prune", "wrong files: 1; 1 removed"), ("verify", "all is well")):  # fmt: skip
+        if command == "verify" and words != "all is well":
+            (kept.folder / "objects" / digest).write_bytes(b"other")
+        cli.run(["cache", command])
+        assert words in capsys.readouterr().out
 
 
 def test_whatever_does_not_belong_there_is_named(kept):
@@ -96,10 +125,10 @@ def test_what_was_used_least_recently_goes_first(kept):
     for age_s, digest in enumerate(digests, start=100):
         aged(kept, digest, age_s)
     assert kept.image(digests[4]) is not None  # used just now
-    assert kept.prune(2999) == (3, 3000, 2000)
+    assert kept.prune(2999) == Removed(3, 3000, 2000)
     assert [kept.image(digest) is not None for digest in digests] == [True, False, False, False, True]
-    assert kept.prune(2000) == (0, 0, 2000)
-    assert kept.prune(0) == (2, 2000, 0)
+    assert kept.prune(2000) == Removed(0, 0, 2000)
+    assert kept.prune(0) == Removed(2, 2000, 0)
 
 
 def test_to_look_is_no_use(kept):

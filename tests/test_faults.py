@@ -23,15 +23,11 @@ from tunegen.making.make import family_code
 from tunegen.public.variant import Variant
 from tunegen.signature import ELEMENT_TYPES
 
-SILENCE_S = 12
-"""How long a candidate may be silent here: far above what an honest one needs on a busy box."""
-
 TUNE = f"""
-    import json, sys
+    {faults.WATCH}
+    import json
     import faults
-    from tunegen.harness.engine import Settings, tune
-    from tunegen.harness.target import targets
-    (report,) = tune(targets(faults.scope), lambda event: None, Settings("quick", 300, {SILENCE_S}, noisy_ok=True))
+    (report,) = tune(targets(faults.scope), lambda event: None, settings)
     outcomes = {{suffix: [outcome.state, outcome.reason] for suffix, outcome in report.outcomes.items()}}
     regimes = report.result.regimes if report.result else []
     winners = [[regime.winner, regime.evidence["baseline"]] for regime in regimes]
@@ -116,14 +112,12 @@ def test_a_kill_from_outside_says_nothing_about_a_candidate_that_a_later_run_sho
     assert Died("silent for 9 s", hanging=True).telling
 
 
-HANGS = """
-    import json, sys, time
+HANGS = f"""
+    {faults.WATCH}
+    import json
     import faults
-    from tunegen.harness.engine import Settings, tune
-    from tunegen.harness.target import targets
-    settings = Settings("quick", 300, 8, noisy_ok=True, again="again" in sys.argv)
     (report,) = tune(targets(faults.scope, retune=True), lambda event: None, settings)
-    print(json.dumps({suffix: [outcome.state, outcome.reason] for suffix, outcome in report.outcomes.items()}))
+    print(json.dumps({{suffix: [outcome.state, outcome.reason] for suffix, outcome in report.outcomes.items()}}))
 """
 
 
@@ -141,7 +135,7 @@ def test_what_hung_while_it_was_made_or_run_is_not_tried_again_until_something_c
         done = child(HANGS, *arguments)
         assert done.returncode == 0, done.stderr
         # each death of a worker is a warning
-        return done.stderr.count("silent for 8 s"), json.loads(done.stdout)
+        return done.stderr.count(f"silent for {faults.SILENCE_S} s"), json.loads(done.stdout)
 
     deaths, first = hung()
     assert deaths == 2
@@ -155,7 +149,7 @@ def test_what_hung_while_it_was_made_or_run_is_not_tried_again_until_something_c
     assert hung("again")[0] == 2
     template = tmp_path / "libraries" / "faults" / "templates" / "copy.ll.j2"
     template.write_text(template.read_text().replace("10 ** 12", "10 ** 1"))
-    deaths, mended = hung()
+    deaths, mended = hung("mended")
     assert deaths == 0, "the endless loop has the same code as before"
     assert mended["slow_compile"][0] in ("passed", "slower", "duplicate")
 

@@ -20,6 +20,8 @@ from tunegen.public.variant import Variant
 from tunegen.requires import parse_requires
 from tunegen.signature import ElementType, Operand
 
+pytestmark = pytest.mark.usefixtures("shared_objects")
+
 CANARY = 77
 """A byte. As a number of any element type, too, it is none that a kernel gives."""
 _made: dict[str, Any] = {}
@@ -47,7 +49,7 @@ def made(item: Item, mask: str = "") -> Any:
     missing = parse_requires(item.row.requires).missing(this_box().feature_set)
     if missing:
         pytest.skip(f"this box has no {missing}")
-    variant = Variant(item.spec, item.row)
+    variant = Variant(item.spec, item.row, (item.element_type,))
     try:
         call(variant, item, dict.fromkeys(item.spec.signature.sizes, 3))
     except Declined as declined:

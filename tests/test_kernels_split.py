@@ -21,6 +21,8 @@ from tunegen.public.variant import native_entry
 from tunegen.requires import parse_requires
 from tunegen.signature import ElementType
 
+pytestmark = pytest.mark.usefixtures("shared_objects")
+
 ROWS = ("softmax", "layernorm")
 PRODUCTS = ("gemm", "linear", "linear_gelu")
 MAPS = tuple(name for name in kernels.__all__ if name not in (*ROWS, *PRODUCTS, "scope"))
@@ -55,8 +57,8 @@ def cut_at_will(spec: Any, element_type: ElementType, row: Any, over: tuple[str,
     """One variant behind an entry that splits every call by the parameter `grain`."""
     own = split(*over, when=f"{over[0]} > 0", grain="grain").read(spec.signature.sizes, ("grain",))
     made = NativeDispatcher(spec.name, spec.signature, Dispatching((), ("grain",), own, (0,)), spec.function.reference)
-    linked = make.make_family(spec, row, element_type, this_box())
-    return made, {element_type.name: [Callee(*linked[spec.name])]}
+    linked = make.make_family(spec, row, element_type, this_box())[spec.name]
+    return made, {element_type.name: [Callee(linked.address, linked.scratch)]}
 
 
 def operands(spec: Any, element_type: ElementType, sizes: dict[str, Any], rng: Any) -> dict[str, Any]:

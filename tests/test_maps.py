@@ -21,6 +21,8 @@ from tunegen.public.variant import Variant
 from tunegen.requires import parse_requires
 from tunegen.signature import BOOL
 
+pytestmark = pytest.mark.usefixtures("shared_objects")
+
 MAPS = [kernel for kernel in KERNELS if kernel.spec.function.gen.startswith("map/")]
 ITEMS = [item for item in VARIANTS if item.kernel in MAPS]
 STREAMING = [item for item in ITEMS if item.row.perm["stream"]]

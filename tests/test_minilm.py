@@ -23,6 +23,8 @@ from tunegen.harness.workloads.minilm_oracle import Oracle
 from tunegen.harness.workloads.stamps import REFERENCE, SETTINGS, TUNED, UNTUNED, Stamps
 from tunegen.kernels import softmax
 
+pytestmark = pytest.mark.usefixtures("shared_objects")
+
 ABSENT = missing()
 with_model = pytest.mark.skipif(bool(ABSENT), reason=ABSENT)
 Child = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,7 +177,7 @@ def test_threads_that_render_at_once_each_know_their_own_files(tmp_path):
 
     def run(name):
         used = {}
-        text = render(templates, request()._replace(gen=f"{name}.j2"), used)
+        text = render(templates, msgspec.structs.replace(request(), gen=f"{name}.j2"), used)
         return text, list(used)
 
     with ThreadPoolExecutor(8) as pool:

@@ -12,6 +12,8 @@ import pytest
 
 from tunegen.harness import speed, startup
 
+pytestmark = pytest.mark.usefixtures("shared_objects")
+
 NAMES = {
     "gemm f32 512^3", "gemm f32 1024^3", "exp f32 16384", "exp f32 error", "call exp f32 16", "call add f32 16",
     "log f32 16384", "log f64 16384", "sigmoid f32 16384", "sigmoid f64 16384", "tanh f32 16384", "tanh f64 16384",

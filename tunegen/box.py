@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -81,7 +81,7 @@ class Box(msgspec.Struct, frozen=True):
         return ",".join(f"+{name}" for name in self.features) + "".join(f",-{name}" for name in sorted(_off(on)))
 
 
-class Difference(NamedTuple):
+class Difference(msgspec.Struct, frozen=True):
     """One field in which two boxes differ; features are listed as `+new` and `-missing`."""
 
     field: str

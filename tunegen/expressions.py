@@ -9,6 +9,7 @@ from __future__ import annotations
 import _ast as ast
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from tunegen.errors import ExpressionError
@@ -203,6 +204,12 @@ class SizeCondition(Expression):
 
     def __call__(self, values: Mapping[str, int]) -> bool:
         return bool(super().__call__(values))
+
+
+@cache
+def size_condition(text: str, names: tuple[str, ...]) -> SizeCondition:
+    """A size condition that kernels with the same names share: read once. Raises as `SizeCondition` does."""
+    return SizeCondition(text, names)
 
 
 def _logical(node: ast.expr) -> bool:

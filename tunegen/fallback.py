@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from tunegen.errors import ExpressionError
-from tunegen.expressions import SizeCondition
+from tunegen.expressions import SizeCondition, size_condition
 from tunegen.grid import REFERENCE
 
 
@@ -72,7 +72,7 @@ def parse_fallback(text: str, suffixes: Collection[str], names: Collection[str])
             raise ExpressionError(f"fallback {text!r}: after {suffix!r} comes `if` and a condition, or `;`")
         if keyword and not condition:
             raise ExpressionError(f"fallback {text!r}: a condition is missing after {suffix!r}")
-        items.append(Item(suffix, SizeCondition(condition, names) if condition else None))
+        items.append(Item(suffix, size_condition(condition, tuple(names)) if condition else None))
     return Fallback(tuple(_together(text, items)))
 
 

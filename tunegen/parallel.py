@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from tunegen.errors import ExpressionError
-from tunegen.expressions import SizeCondition
+from tunegen.expressions import SizeCondition, size_condition
 
 
 class Serial(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class WrittenSplit(msgspec.Struct, frozen=True):
             raise ExpressionError(f"split: {unknown[0]!r} is no int parameter; there are {', '.join(parameters)}")
         if not isinstance(self.grain, str) and (type(self.grain) is not int or self.grain < 0):
             raise ExpressionError(f"split: grain={self.grain!r} is no whole number from 0 up")
-        return Split(self.over, SizeCondition(self.when, (*sizes, *parameters)), self.grain, self.participants)
+        return Split(self.over, size_condition(self.when, (*sizes, *parameters)), self.grain, self.participants)
 
 
 Parallel = WrittenSplit | Serial

@@ -6,9 +6,12 @@ so that what it rules out is never visited.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from tunegen.errors import ExpressionError
 from tunegen.expressions import Expression
@@ -22,7 +25,7 @@ REMEMBERED = 1 << 16
 """How many partial counts are kept."""
 
 
-class Count(NamedTuple):
+class Count(msgspec.Struct, frozen=True):
     """How many points there are: exactly, or at least that many."""
 
     rows: int
@@ -74,6 +77,8 @@ def holds(part: Expression, point: Mapping[str, Any]) -> bool:
 
 def walk(axes: Axes, parts: Parts, given: Mapping[str, Any], steps: Steps) -> Iterator[dict[str, Any]]:
     """The points that all parts admit, the last axis fastest, until `steps` are used up."""
+    if not parts:
+        return _everywhere(axes, steps)
     names = tuple(axes)
     due = [_due(parts, names[:depth], names[depth:]) for depth in range(len(names) + 1)]
     point = {name: value for name, value in given.items() if name not in axes}
@@ -91,6 +96,13 @@ def walk(axes: Axes, parts: Parts, given: Mapping[str, Any], steps: Steps) -> It
             yield from descend(depth + 1)
 
     return descend(0)
+
+
+def _everywhere(axes: Axes, steps: Steps) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*axes.values()):
+        if not steps.take():
+            return
+        yield dict(zip(axes, values, strict=True))
 
 
 def _due(parts: Parts, known: Sequence[str], open_names: Sequence[str]) -> Parts:

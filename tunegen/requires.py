@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from functools import cache
 
 import msgspec
 
@@ -26,6 +27,7 @@ class Requires(msgspec.Struct, frozen=True):
         return ",".join("|".join(term) for term in self.terms)
 
 
+@cache
 def parse_requires(text: str) -> Requires:
     """Reads `avx2|neon,fma|neon`: `,` is AND, `|` is OR inside a term, `!` negates, blanks are ignored.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from tunegen.calling.binding import refusal
@@ -17,7 +18,7 @@ Arrays = dict[str, Array | None]
 Present = Sequence[tuple[Operand, Array]]
 
 
-class Checked(NamedTuple):
+class Checked(msgspec.Struct, frozen=True):
     """The arrays of a call that may be run, left-out outputs included. `entangled` names what overlaps an output by
     its bounds alone: fine in numpy, but not for native code. `shape` is the result's, for operands of any rank.
     """

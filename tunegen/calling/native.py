@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from tunegen.calling.dispatching import Dispatching
@@ -22,7 +23,7 @@ _HEAPTYPE, _HAVE_VECTORCALL = 1 << 9, 1 << 11
 _MEMBER_SSIZE, _MEMBER_READONLY, _SLOT_MEMBERS = 19, 1, 72
 
 
-class Callee(NamedTuple):
+class Callee(msgspec.Struct, frozen=True):
     """The address of a variant, and that of its scratch function or 0. Address 0 stands for the reference."""
 
     address: int
@@ -50,7 +51,7 @@ PENDING = 1
 """The pool of calls that wait for one: the first that would be split takes the slow path, which makes the executor."""
 
 
-class Stamping(NamedTuple):
+class Stamping(msgspec.Struct, frozen=True):
     """What a table is filled with: rows of callees and values of parameters by name of element type, the largest
     product of sizes that keeps the GIL, what calls are split over or what makes it, and the number under which they are
     noted there.
@@ -125,7 +126,7 @@ def table_offset(type_: type) -> int:
     return type_.__basicsize__ - _WORD
 
 
-class TableLayout(NamedTuple):
+class TableLayout(msgspec.Struct, frozen=True):
     """Which word of a table is what: the slow path's callable, the largest product of sizes that keeps the GIL,
     `numpy.empty`, the pool that calls are split over, the label of its regions, the interned name of each parameter,
     for each output a dtype a row, and the rows: slots, then values of int parameters.

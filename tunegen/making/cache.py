@@ -14,7 +14,6 @@ import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +25,7 @@ LOOK_AGAIN = 16
 """A process counts the bytes in the cache anew after it wrote this part of the limit: others write, too."""
 ABANDONED_NS = 3600 * 10**9
 """A file under a temporary name that is older than others by this was left by a writer that was killed."""
+INSTEAD = "each start compiles anew unless TUNE_CACHE names another folder"
 LEFT_OVER = 0.75
 """What is left of the limit when a writer has to make room, so that not every write has to."""
 
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     symbol: str = ""
 
 
-class File(NamedTuple):
+class File(msgspec.Struct, frozen=True):
     """A file of the cache; `used_ns` is the file system's time of its last use."""
 
     path: str
@@ -52,7 +52,7 @@ class File(NamedTuple):
         return os.path.basename(self.path).startswith(".")
 
 
-class Removed(NamedTuple):
+class Removed(msgspec.Struct, frozen=True):
     """How many files were taken away, and what is left."""
 
     files: int
@@ -75,7 +75,7 @@ class ObjectCache:
         self._written_bytes = 0
         for part in (self.folder, *(self.folder / kind for kind in KINDS)):
             if reason := paths.private_folder(part):
-                log.warning("objects are not cached: %s", reason)
+                log.warning("objects are not cached: %s; %s", reason, INSTEAD)
                 self.folder, self.problem = None, reason
                 break
 
@@ -168,8 +168,15 @@ class ObjectCache:
                     os.unlink(temporary)
                 raise
         except OSError as error:
-            log.warning("an object could not be cached in %s: %s", self.folder, error.strerror)
+            self._refuse(f"an object could not be cached in {self.folder}: {error.strerror}")
+            return
         self._keep_to_limit(len(data))
+
+    def _refuse(self, problem: str) -> None:
+        """Says what keeps objects from being cached, once: the next one most likely meets the same."""
+        if problem != self.problem:
+            log.warning("%s", problem)
+        self.problem = problem
 
     def _keep_to_limit(self, written_bytes: int) -> None:
         """Makes room when the cache has become too large, as far as this process knows."""

@@ -7,7 +7,9 @@ because a call may be running in it.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from tunegen import forks
 from tunegen.errors import CompileError, CompilerUnavailable, LinkError, VerifyError
@@ -16,7 +18,7 @@ PASSES = "O3;no-loop-vectorize;no-slp-vectorize;no-unroll"
 """The pass pipeline, as part of every cache key: templates decide the shape of the code, LLVM the rest."""
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True, array_like=True):
     """What code is made for. `features` is LLVM's text: `+avx2,-avx512f`."""
 
     triple: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +14,6 @@ from tunegen.errors import CompileError, Declined
 from tunegen.grid import Row
 from tunegen.making.cache import ObjectCache, Record, object_cache
 from tunegen.making.compile import PASSES, Target, compile_object, link, llvm_version
-from tunegen.making.elf import code_digest, code_size_bytes, undefined_symbols
 from tunegen.making.render import Request, Templates, render
 from tunegen.making.spec import ABI, Function, Spec
 from tunegen.signature import ElementType
@@ -31,7 +29,7 @@ _mapped: dict[tuple[str, str], Linked] = {}
 """What is mapped into this process, by digest of the object and symbol."""
 
 
-class Made(NamedTuple):
+class Made(msgspec.Struct, frozen=True):
     """An object and the template files that it came from, with their digests."""
 
     image: bytes
@@ -39,7 +37,7 @@ class Made(NamedTuple):
     templates: dict[str, str]
 
 
-class Linked(NamedTuple):
+class Linked(msgspec.Struct, frozen=True):
     """Addresses of a variant in this process; `scratch` is 0 when it needs none."""
 
     address: int
@@ -61,7 +59,7 @@ def make_object(
     """
     cache = object_cache()
     request = function.request(row, element_type, features)
-    key = _key(request, target)
+    key = _key(request, templates, target)
     record = cache.record(key)
     if record is not None and all(templates.digest(name) == digest for name, digest in record.templates.items()):
         if record.declined:
@@ -90,6 +88,8 @@ def _make(request: Request, templates: Templates, target: Target, cache: ObjectC
 
 
 def _compile(symbol: str, ir: str, target: Target) -> bytes:
+    from tunegen.making.elf import code_size_bytes, undefined_symbols
+
     counters["compiled"] += 1
     image = compile_object(ir, target)
     if missing := undefined_symbols(image):
@@ -99,9 +99,11 @@ def _compile(symbol: str, ir: str, target: Target) -> bytes:
     return image
 
 
-def _key(request: Request, target: Target) -> str:
+def _key(request: Request, templates: Templates, target: Target) -> str:
+    """What a record is found by: also the generator's text, for libraries may have kernels and files of one name."""
     sizes = (request.signature.sizes, str(request.signature), request.element_type.name)
-    parts = (request.symbol, request.gen, request.perm, request.define, sizes, sorted(request.features), target)
+    generator = (request.gen, templates.digest(request.gen))
+    parts = (request.symbol, generator, request.perm, request.define, sizes, sorted(request.features), target)
     return sha256(msgspec.json.encode((ABI, llvm_version(), PASSES, parts), order=None)).hexdigest()
 
 
@@ -131,6 +133,8 @@ def family_code(spec: Spec, row: Row, element_type: ElementType, box: Box) -> st
 
     Raises `Declined`, `RenderError` or `CompileError` of the first that cannot be made.
     """
+    from tunegen.making.elf import code_digest
+
     target, digest = host_target(box), sha256()
     for function in spec.functions:
         made = make_object(function, row, element_type, spec.templates, box.feature_set, target)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from types import CodeType
+from typing import Any, NoReturn
+
+import msgspec
 
 from tunegen.digest import sha256
 from tunegen.errors import Declined, RenderError
@@ -25,8 +29,8 @@ class Templates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.compiled: dict[str, bytes] = {}
-        self._sources: dict[str, bytes | None] = {}
+        self.compiled: dict[tuple[str, str], CodeType] = {}
+        self._files: dict[str, tuple[bytes | None, str]] = {}
 
     def path(self, name: str) -> Path:
         """The file behind a template name. Raises `RenderError` for a name that leads out of its folder."""
@@ -41,12 +45,7 @@ class Templates:
 
     def source(self, name: str) -> bytes | None:
         """A template file's bytes; None when there is no such file. The name may come from a manifest: any text."""
-        if name not in self._sources:
-            try:
-                self._sources[name] = self.path(name).read_bytes()
-            except (OSError, ValueError, RenderError):
-                self._sources[name] = None
-        return self._sources[name]
+        return self._file(name)[0]
 
     def exists(self, name: str) -> bool:
         """Whether there is a template of this name."""
@@ -57,15 +56,24 @@ class Templates:
 
     def digest(self, name: str) -> str:
         """Digest of a template file's bytes; "" when there is no such file."""
-        source = self.source(name)
-        return sha256(source).hexdigest() if source is not None else ""
+        return self._file(name)[1]
+
+    def _file(self, name: str) -> tuple[bytes | None, str]:
+        """Bytes and digest, as they were when the file was read."""
+        if (known := self._files.get(name)) is not None:
+            return known
+        read: tuple[bytes | None, str] = None, ""
+        with suppress(OSError, ValueError, RenderError):
+            source = self.path(name).read_bytes()
+            read = source, sha256(source).hexdigest()
+        return self._files.setdefault(name, read)
 
     def forget(self) -> None:
         """Reads the files again from now on."""
-        self._sources.clear()
+        self._files.clear()
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True):
     """All that a variant's text depends on, but for the template files."""
 
     symbol: str
@@ -165,11 +173,10 @@ def _environment(templates: Templates, used: dict[str, None]) -> Any:
         """Keeps compiled templates from one render to the next."""
 
         def load_bytecode(self, bucket: Any) -> None:
-            if bucket.key in templates.compiled:
-                bucket.bytecode_from_string(templates.compiled[bucket.key])
+            bucket.code = templates.compiled.get((bucket.key, bucket.checksum))
 
         def dump_bytecode(self, bucket: Any) -> None:
-            templates.compiled[bucket.key] = bucket.bytecode_to_string()
+            templates.compiled[bucket.key, bucket.checksum] = bucket.code
 
     def load(name: str) -> tuple[str, str, None] | None:
         path, source = templates.path(name), templates.source(name)

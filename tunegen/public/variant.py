@@ -13,8 +13,6 @@ import numpy as np
 from tunegen.box import Box, this_box
 from tunegen.calling import REFERENCE as REFERENCE_CALLEE
 from tunegen.calling import SERIAL, SYMBOL, Callee, Dispatcher, Dispatching, dispatching_of, native_type
-from tunegen.calling.binding import bind
-from tunegen.calling.checking import check
 from tunegen.calling.identity import entry_identity
 from tunegen.errors import CompileError, Declined, GateError
 from tunegen.grid import REFERENCE, Grid, Row
@@ -64,8 +62,8 @@ class VariantMethods(Dispatcher):
         box, table = this_box(), {}
         for element_type in self.types:
             try:
-                family = make.make_family(self.spec, self.row, element_type, box)
-                table[element_type.name] = [Callee(*family[self.spec.name])]
+                linked = make.make_family(self.spec, self.row, element_type, box)[self.spec.name]
+                table[element_type.name] = [Callee(linked.address, linked.scratch)]
             except Declined as declined:
                 self.declined[element_type.name] = declined
         if not table:
@@ -105,6 +103,8 @@ else:
 
 def checked(variant: VariantMethods) -> Callable[..., Any]:
     """`variant` with each call checked against the reference in higher precision. Raises `GateError`."""
+    from tunegen.calling.binding import bind
+    from tunegen.calling.checking import check
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = bind(variant.name, variant.signature, args, kwargs)
