@@ -12,13 +12,14 @@ from tunegen.errors import WorkerError
 from tunegen.grid import REFERENCE
 from tunegen.harness.measure import now_s
 from tunegen.harness.outcomes import charge
+from tunegen.harness.pacing import Pace
 from tunegen.harness.plan import Effort
 from tunegen.harness.prospect import Prospect
-from tunegen.harness.protocol import Candidate, Failed, Job, Ready, Recorded, Result, Screened, Stage, Trying
+from tunegen.harness.protocol import Candidate, Failed, Job, Ready, Recorded, Resting, Result, Screened, Stage, Trying
 from tunegen.harness.report import Event, Observer
 from tunegen.harness.simulate import Space
 from tunegen.harness.spawn import Died, Stop, messages, refusal
-from tunegen.harness.target import incumbents
+from tunegen.harness.target import incumbents, suggested
 
 log = logging.getLogger("tunegen")
 
@@ -51,17 +52,18 @@ class Crew:
     an earlier run are tried once more.
     """
 
-    def __init__(self, effort: Effort, observer: Observer, stop: Stop, silence_s: float, steps: int, *,
-                 again: bool) -> None:  # fmt: skip
+    def __init__(self, effort: Effort, observer: Observer, stop: Stop, silence_s: float, steps: int, pace: Pace,
+                 *, again: bool) -> None:  # fmt: skip
         self.effort = effort
         self.observer = observer
         self.stop = stop
         self.silence_s = silence_s
+        self.pace = pace
         self.again = again
         self.steps = (0, steps)
         self.limit_at: float | None = None
         self._draw_at = 0.0
-        self._start_up_s = 0.0
+        self._start_up_s = self._start_work_s = 0.0
 
     def skip(self) -> int:
         """Counts a stage, whether it is run or not, and returns its number."""
@@ -72,13 +74,15 @@ class Crew:
     def survive(self, prospect: Prospect, stage: Stage, end: float, step: int) -> Result:
         """Runs workers until one comes to the end of its stage: each death costs the candidate that was being tried.
 
-        Raises `WorkerError` when the stage cannot be done.
+        `end` is on the clock of the pace. Raises `WorkerError` when the stage cannot be done.
         """
         spec = prospect.target.spec
         if reason := refusal(spec):
             raise WorkerError(reason)
         while True:
-            ended = self._hear(prospect, self._job(prospect, stage, max(end - now_s() - self._start_up_s, 0.0)), step)
+            self.pace.rest(lambda: bool(self.stop) or (self.limit_at is not None and now_s() > self.limit_at))
+            seconds = max(end - self.pace.working_s() - self._start_work_s, 0.0)
+            ended = self._hear(prospect, self._job(prospect, stage, seconds), step)
             if isinstance(ended, Result):
                 return ended
             if self.stop:
@@ -108,11 +112,12 @@ class Crew:
         # a worker's clock starts when it is ready
         limit = self.limit_at - now_s() - self._start_up_s if self.limit_at is not None and stage != "record" else None
         screened = {condition: dict(ratios) for condition, ratios in prospect.screened.items()}
+        order = [*dict.fromkeys([*suggested(prospect.target), *prospect.journal.order(key)])]
         return Job(
             spec.scope, spec.module, spec.name, prospect.target.element_type.name, seconds, self.effort.pairs,
             self.effort.finalists, unfit, passed, incumbents(prospect.target), stage,
             limit,
-            prospect.journal.known(key, again=self.again), prospect.journal.order(key), screened, prospect.untried,
+            prospect.journal.known(key, again=self.again), order, screened, prospect.untried,
         )  # fmt: skip
 
     def _hear(self, prospect: Prospect, job: Job, step: int) -> Result | Death:
@@ -125,9 +130,13 @@ class Crew:
                 prospect.seconds[booked] += now_s() - mark
                 mark = now_s()
                 match message:
-                    case Ready():
+                    case Ready(used_s=used):
                         self._start_up_s = prospect.seconds[booked] - before
+                        self._start_work_s = used if self.pace.rests else self._start_up_s
                         booked = "gate" if job.stage == "screen" else "start-up"
+                    case Resting(seconds=rested):
+                        prospect.seconds[booked] -= rested
+                        prospect.seconds["rest"] += rested
                     case Trying():
                         trying = message
                         booked = STAGES.get(message.stage, STAGES["gate"])[0]

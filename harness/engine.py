@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tunegen import knobs
 from tunegen.box import this_box
 from tunegen.errors import TunegenError, WorkerError
 from tunegen.harness import history
@@ -21,13 +22,14 @@ from tunegen.harness.crew import Crew
 from tunegen.harness.journal import Journal, path_for, write_samples
 from tunegen.harness.measure import now_s
 from tunegen.harness.outcomes import nothing_left
+from tunegen.harness.pacing import Pace
 from tunegen.harness.plan import EFFORTS, Budget
 from tunegen.harness.prospect import Prospect
 from tunegen.harness.protocol import Result, Stage
 from tunegen.harness.report import Observer, Report
 from tunegen.harness.simulate import Space
 from tunegen.harness.spawn import SILENCE_S, Stop
-from tunegen.harness.target import incumbents
+from tunegen.harness.target import standing
 from tunegen.public.record import entry_for, kept_winners, write_entry
 from tunegen.public.sources import target_manifest
 from tunegen.public.target import Target
@@ -72,10 +74,11 @@ class Tuning:
         self.stop = stop
         self.spaces = spaces
         self.box = this_box()
+        self.pace = Pace(knobs.SHARE.get(), now_s)
         effort = EFFORTS[settings.effort]
-        self.budget = Budget(effort, len(chosen), settings.budget_s, now_s)
+        self.budget = Budget(effort, len(chosen), settings.budget_s, self.pace)
         stages = len(chosen) * (2 if spaces is None else 3)
-        self.crew = Crew(effort, observer, stop, settings.silence_s, stages, again=settings.again)
+        self.crew = Crew(effort, observer, stop, settings.silence_s, stages, self.pace, again=settings.again)
         self.crew.limit_at = _after(now_s(), self.budget.limit_s)
         self.journals: dict[Path, Journal] = {}
         self.kept: set[Path] = set()
@@ -83,9 +86,10 @@ class Tuning:
 
     def _prospect(self, target: Target) -> Prospect:
         path = target_manifest(target.spec.scope, self.box)
-        if path not in self.journals:
-            self.journals[path] = Journal(path_for(path))
-        return Prospect(target, self.journals[path], path)
+        place = path_for(path, target.spec.scope)
+        if place not in self.journals:
+            self.journals[place] = Journal(place)
+        return Prospect(target, self.journals[place], path)
 
     def run(self) -> Iterator[Report]:
         """Screens all, then holds the finals, the largest gain first."""
@@ -101,6 +105,7 @@ class Tuning:
                 yield self._final(prospect, [waiting.gain for waiting in ready[done:]])
             for prospect in ready if self.spaces is not None else ():
                 self._record(prospect)
+            self.pace.rest(lambda: bool(self.stop) or self.budget.over)
         finally:
             for journal in self.journals.values():
                 journal.close()
@@ -156,16 +161,16 @@ class Tuning:
         spec, element_type = prospect.target.spec, prospect.target.element_type
         decided = {regime.condition: (regime.winner, regime.evidence) for regime in result.regimes}
         if result.stopped:
-            decided = kept_winners(prospect.path, spec, element_type, incumbents(prospect.target)) | decided
+            decided = kept_winners(prospect.path, spec, element_type, standing(prospect.target)) | decided
         winners = {condition: winner for condition, (winner, _) in decided.items()}
         evidence = {condition: evidence for condition, (_, evidence) in decided.items()}
         entry = entry_for(spec, element_type, self.box, winners, evidence)
         if prospect.path not in self.kept:
             self.kept.add(prospect.path)
-            history.keep(prospect.path)
+            history.keep(prospect.path, spec.scope)
         path = write_entry(spec, element_type, self.box, entry)
         samples = {r.condition: {"final": r.samples, "confirm": r.confirmation} for r in result.regimes}
-        write_samples(path, prospect.target.key, entry.digest, samples)
+        write_samples(path, spec.scope, prospect.target.key, entry.digest, samples)
         return path
 
     def _result(self, prospect: Prospect, stage: Stage, seconds: float, what: str) -> Result | str:
@@ -176,7 +181,7 @@ class Tuning:
         if self.budget.over and stage != "record":
             return f"the budget ended before {what}"
         try:
-            return self.crew.survive(prospect, stage, now_s() + seconds, step)
+            return self.crew.survive(prospect, stage, self.pace.working_s() + seconds, step)
         except WorkerError as error:
             return str(error)
 

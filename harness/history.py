@@ -1,4 +1,7 @@
-"""Earlier manifests: a few are kept in a folder beside the manifest, and compared with what came after them."""
+"""Earlier manifests: a few are kept in a folder beside the manifest, and compared with what came after them.
+
+Each scope has its own, for a manifest may be that of several, and a run changes what it says of one.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,9 @@ def folder_of(manifest: Path) -> Path:
     return manifest.parent / "history"
 
 
-def earlier(manifest: Path) -> list[Path]:
-    """The earlier states of a manifest that are kept, oldest first."""
-    stem = manifest.name.removesuffix(store.SUFFIX)
+def earlier(manifest: Path, scope: str) -> list[Path]:
+    """The earlier states of a manifest that are kept for a scope, oldest first."""
+    stem = _stem(manifest, scope)
     found = []
     with suppress(OSError):
         for name in os.listdir(folder_of(manifest)):
@@ -53,14 +56,14 @@ def earlier(manifest: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def keep(manifest: Path) -> None:
-    """Keeps a manifest as it is now, before a run changes it. A failure to is said, and costs nothing else."""
+def keep(manifest: Path, scope: str) -> None:
+    """Keeps a manifest as it is now, before a run changes a scope. A failure to is said, and costs nothing else."""
     try:
         data = read_plain(manifest, MAX_BYTES)
-        before = earlier(manifest)
+        before = earlier(manifest, scope)
         if before and before[-1].read_bytes() == data:
             return
-        stem = manifest.name.removesuffix(store.SUFFIX)
+        stem = _stem(manifest, scope)
         number = int(before[-1].name.split(".")[-3]) + 1 if before else 1
         folder_of(manifest).mkdir(exist_ok=True)
         store.replace(folder_of(manifest) / f"{stem}.{number}{store.SUFFIX}", data)
@@ -72,9 +75,13 @@ def keep(manifest: Path) -> None:
         log.warning("%s is not kept in its history: %s", manifest, error)
 
 
-def previous(manifest: Path) -> Manifest:
-    """The manifest before the last run that changed it; an empty one when there was none."""
-    kept = earlier(manifest)
+def _stem(manifest: Path, scope: str) -> str:
+    return f"{manifest.name.removesuffix(store.SUFFIX)}.{scope}"
+
+
+def previous(manifest: Path, scope: str) -> Manifest:
+    """The manifest before the last run that changed a scope in it; an empty one when there was none."""
+    kept = earlier(manifest, scope)
     return store.read(kept[-1]) if kept else Manifest(str(manifest), "not_found")
 
 

@@ -111,9 +111,9 @@ def _source_of(module: str) -> str:
     return sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
-def path_for(manifest: Path) -> Path:
-    """The journal that belongs to a manifest."""
-    return manifest.with_name(f"{manifest.name.removesuffix(store.SUFFIX)}.journal.jsonl")
+def path_for(manifest: Path, scope: str) -> Path:
+    """The journal of a scope that belongs to a manifest, which may be that of several scopes."""
+    return manifest.with_name(f"{manifest.name.removesuffix(store.SUFFIX)}.{scope}.journal.jsonl")
 
 
 class Journal:
@@ -176,7 +176,9 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._waste > MOST_WASTE:
                 store.replace(self.path, b"".join(msgspec.json.encode(line) + b"\n" for line in self.lines.values()))
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            # an administrator's run never writes to what a link of somebody else leads to
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            handle = os.open(self.path, flags, 0o644)
             if os.fstat(handle).st_size:
                 os.write(handle, b"\n")
             return handle
@@ -208,9 +210,9 @@ def _read(path: Path) -> list[Line]:
     return found
 
 
-def write_samples(manifest: Path, key: str, digest: str, samples: Mapping[str, object]) -> None:
+def write_samples(manifest: Path, scope: str, key: str, digest: str, samples: Mapping[str, object]) -> None:
     """Keeps the samples behind an entry beside its manifest, in a file of their own that loading never reads."""
-    folder = manifest.with_name(f"{manifest.name.removesuffix(store.SUFFIX)}.samples")
+    folder = manifest.with_name(f"{manifest.name.removesuffix(store.SUFFIX)}.{scope}.samples")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         name = key.replace("[", "_").replace("]", "") + ".json"

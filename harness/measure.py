@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -55,6 +56,15 @@ def today() -> str:
 def now_s() -> float:
     """Seconds on the monotonic clock, for budgets."""
     return time.monotonic()
+
+
+def used_s() -> float:
+    """Processor seconds of this process, all its threads, and the children that it waited for."""
+    return sum(os.times()[:4])
+
+
+sleep_s: Callable[[float], None] = time.sleep
+"""Takes seconds."""
 
 
 @cache

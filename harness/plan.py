@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from tunegen.harness.pacing import Pace
 
 SCREEN_SHARE = 0.6
 """Part of the time for gates and screening; the finals have the rest, and what these leave."""
@@ -30,37 +32,39 @@ EFFORTS = {"quick": Effort(9, 3, 6.0), "normal": Effort(15, 4, 12.0), "thorough"
 
 
 class Budget:
-    """The wall time of a run over `keys` kernels and element types: `seconds`, else what the effort allows.
+    """The time of a run over `keys` kernels and element types: `seconds` on the wall, else what the effort allows.
 
-    A given budget is a limit; the time of an effort level is only how the run is paced.
+    A given budget is a limit; the time of an effort level is only how the run is paced. The limits are on the wall, and
+    work is given working time.
     """
 
-    def __init__(self, effort: Effort, keys: int, seconds: float | None, now: Callable[[], float]) -> None:
-        self.now = now
+    def __init__(self, effort: Effort, keys: int, seconds: float | None, pace: Pace) -> None:
+        self.now, self.working_s = pace.now, pace.working_s
         self.limited = seconds is not None
         self.pace_s = 0.0 if self.limited else effort.seconds
         total = seconds if seconds is not None else effort.seconds * keys
-        started = now()
-        self.end = started + total
-        self.screen_end = started + SCREEN_SHARE * total
-        self.screen_limit = started + SCREEN_LIMIT * total
+        work = seconds * pace.share if seconds is not None else total
+        self.limit = self.now() + total
+        self.screen_limit = self.now() + SCREEN_LIMIT * total
+        self.end = self.working_s() + work
+        self.screen_end = self.working_s() + SCREEN_SHARE * work
 
     @property
     def limit_s(self) -> float | None:
         """What is left until nothing may go on; None when the run is not limited."""
-        return self.end - self.now() if self.limited else None
+        return self.limit - self.now() if self.limited else None
 
     @property
     def over(self) -> bool:
         """Whether the limit has passed."""
-        return self.limited and self.now() >= self.end
+        return self.limited and self.now() >= self.limit
 
     def screening_s(self, waiting: int) -> float:
         """Time to gate and screen the next of `waiting` kernels: an equal part, so that all gains become known.
 
         Without a limit one kernel that took long does not cost the others their time.
         """
-        return max((self.screen_end - self.now()) / waiting, SCREEN_SHARE * self.pace_s, 0.0)
+        return max((self.screen_end - self.working_s()) / waiting, SCREEN_SHARE * self.pace_s, 0.0)
 
     def screening_limit_s(self, waiting: int) -> float | None:
         """When gates and screening of the next of `waiting` kernels end, done or not; None when nothing is limited."""
@@ -74,7 +78,7 @@ class Budget:
 
         `gains` are ratios to the default above 1, of all that wait.
         """
-        left = max(self.end - self.now(), (1 - SCREEN_SHARE) * self.pace_s * len(gains), 0.0)
+        left = max(self.end - self.working_s(), (1 - SCREEN_SHARE) * self.pace_s * len(gains), 0.0)
         weights = [weight(gain) for gain in gains]
         return left * weights[0] / sum(weights)
 

@@ -43,5 +43,5 @@ class Prospect:
         seconds = {name: round(taken, 3) for name, taken in self.seconds.items()}
         return Report(
             self.target.key, result, problem, told(self.outcomes, result, self.screened), str(path or ""), seconds,
-            self.untried,
+            self.untried, scope=self.target.spec.scope,
         )  # fmt: skip

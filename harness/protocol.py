@@ -131,7 +131,15 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The worker has started and imported the kernel."""
+    """The worker has started and imported the kernel, which took so much processor time."""
+
+    used_s: float = 0.0
+
+
+class Resting(msgspec.Struct, frozen=True, tag="resting"):
+    """The worker rested for so many seconds, and may do so again: it lives."""
+
+    seconds: float
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
@@ -143,4 +151,4 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
     samples: dict[str, dict[str, list[float]]]
 
 
-Message = Ready | Trying | Screened | Candidate | Recorded | Result | Failed
+Message = Ready | Resting | Trying | Screened | Candidate | Recorded | Result | Failed

@@ -24,9 +24,9 @@ class Event(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What came of one kernel and element type: a result or a problem, and each candidate's outcome.
 
-    `seconds` says where the time went: start-up, gate (with compiling), screen, final, confirm. `untried` counts the
-    rows of a large grid that nobody got to and that have no outcome of their own. `refused` when the box was too noisy
-    to believe the result.
+    `seconds` says where the time went: start-up, gate (with compiling), screen, final, confirm, rest. `untried` counts
+    the rows of a large grid that nobody got to and that have no outcome of their own. `refused` when the box was too
+    noisy to believe the result.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: dict[str, float] = {}
     untried: int = 0
     refused: bool = False
+    scope: str = ""
 
 
 Observer = Callable[[Event], None]
@@ -70,7 +71,7 @@ def time_by_stage(reports: Iterable[Report]) -> dict[str, float]:
     for report in reports:
         for stage, taken in report.seconds.items():
             total[stage] += taken
-    order = ["start-up", "gate", "screen", "final", "confirm"]
+    order = ["start-up", "gate", "screen", "final", "confirm", "rest"]
     return {stage: round(total[stage], 3) for stage in order if stage in total}
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO, NamedTuple
@@ -19,10 +19,13 @@ from tunegen import knobs
 from tunegen.box import effective_threads
 from tunegen.harness.killed import Killer, killer, victims
 from tunegen.harness.protocol import Failed, Job, Message, Result
+from tunegen.harness.starving import Seen, hangs, look
 from tunegen.making.spec import Spec
 
 SILENCE_S = 120.0
-"""A worker that says nothing for this long hangs in a candidate."""
+"""A worker that says nothing for this long hangs in a candidate, unless it had no processor."""
+LOOKS = 8
+"""How often a worker is looked at in that time."""
 LONGEST_MESSAGE = 16 << 20
 LONGEST_WORDS = 4 << 10
 SINGLE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -133,7 +136,7 @@ def _conversation(job: Job, stop: Stop, silence_s: float, words: IO[bytes]) -> I
 
 def _heard(process: subprocess.Popen[bytes], reading: int, silence_s: float) -> Iterator[Message | Died]:
     last: Message | None = None
-    for line in _lines(reading, silence_s):
+    for line in _lines(reading, silence_s, lambda: look(process.pid)):
         last = msgspec.json.decode(line, type=Message)
         yield last
     if not isinstance(last, Result | Failed):
@@ -143,14 +146,19 @@ def _heard(process: subprocess.Popen[bytes], reading: int, silence_s: float) -> 
             raise TimeoutError from None
 
 
-def _lines(reading: int, silence_s: float) -> Iterator[bytes]:
-    """Lines from a pipe until it closes. Raises `TimeoutError` when nothing comes for `silence_s`."""
-    buffer = b""
+def _lines(reading: int, silence_s: float, look: Callable[[], Seen]) -> Iterator[bytes]:
+    """Lines from a pipe until it closes. Raises `TimeoutError` when nothing comes for `silence_s`, and it is a hang."""
+    buffer, silent, first = b"", 0, Seen()
     with selectors.DefaultSelector() as selector:
         selector.register(reading, selectors.EVENT_READ)
         while True:
-            if not selector.select(silence_s):
-                raise TimeoutError
+            if not selector.select(silence_s / LOOKS):
+                silent, seen = silent + 1, look()
+                first = seen if silent == 1 else first
+                if silent >= LOOKS and hangs(first, seen, silence_s):
+                    raise TimeoutError
+                continue
+            silent = 0
             data = os.read(reading, 1 << 16)
             if not data or len(buffer) > LONGEST_MESSAGE:
                 return

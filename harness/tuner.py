@@ -12,15 +12,17 @@ import argparse
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from tunegen import knobs
+from tunegen.box import this_box
+from tunegen.choosing import store
 from tunegen.errors import TunegenError
 from tunegen.harness.engine import Settings, tune
+from tunegen.harness.limits import end_with_parent, is_gone, listen_to_signals
 from tunegen.harness.measure import now_s
 from tunegen.harness.noise import probe_quietest
 from tunegen.harness.plan import EFFORTS
@@ -28,8 +30,10 @@ from tunegen.harness.protocol import STATES
 from tunegen.harness.report import Event, Observer, Report, describe, unwanted, where_time_went
 from tunegen.harness.simulate import Space, write_spaces
 from tunegen.harness.spawn import Stop
-from tunegen.harness.target import names, targets
-from tunegen.public.scope import find_scope
+from tunegen.harness.target import for_all_users, names, targets
+from tunegen.paths import as_json
+from tunegen.public.scope import Scope, find_scope
+from tunegen.public.sources import system_manifest, target_manifest
 from tunegen.public.target import Target
 
 log = logging.getLogger("tunegen.tuner")
@@ -61,21 +65,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--effort", choices=tuple(EFFORTS), default="normal", help="how thorough the races are")
     parser.add_argument("--strict", type=states, default=frozenset(), metavar="STATES",
                         help="fail when a candidate comes out like this: wrong,crashed")  # fmt: skip
+    parser.add_argument("--system", action="store_true", help="for all users: tune what the system's manifest lacks")
     parser.add_argument("--noisy-ok", action="store_true", help="measure on a box that is too noisy to be believed")
     parser.add_argument("--record", type=Path, metavar="FILE",
                         help="then sample all that passed, for simulations; that goes on after the budget")  # fmt: skip
 
 
 def main(scope_name: str, arguments: Sequence[str] | None = None) -> None:
-    """Tunes a scope as the command line says, logs progress to stderr, and exits."""
+    """Tunes a scope as the command line says, logs progress to stderr, and exits.
+
+    It ends, as after SIGTERM, with the program that started it to tune itself.
+    """
     started = now_s()
+    listen_to_signals()
+    if parent := _program():
+        end_with_parent(parent, signal.SIGTERM)
     parser = argparse.ArgumentParser(description=f"Tunes the kernels of {scope_name} on this box.")
     add_options(parser)
     parser.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     stop = Stop()
     try:
+        _start_logging()
         with stop.listening():
             raise SystemExit(_run(scope_name, options, stop, started))
     except KeyboardInterrupt:
@@ -85,16 +96,45 @@ def main(scope_name: str, arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(FAILED) from None
 
 
+def _program() -> int:
+    """The program that started this process to tune itself, even if that is gone by now; 0 for none."""
+    parent = knobs.PARENT.get()
+    if parent == str(os.getppid()) or (parent.isdecimal() and knobs.MODE.get() == "tune" and is_gone(int(parent))):
+        return int(parent)
+    return 0
+
+
+def _start_logging() -> None:
+    """Sends what is logged to stderr: by one handler, so that no line comes twice. Raises `KnobError`."""
+    if knobs.LOG.is_set():
+        knobs.start_logging()
+    else:
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+
 def _run(scope_name: str, options: argparse.Namespace, stop: Stop, started: float) -> int:
     # the parent looks at what is stamped, so it is an ordinary program
     knobs.change({knobs.MODE.name: "normal"})
+    if options.system:
+        for_all_users()
     scope = find_scope(scope_name)
+    manifest = _system_manifest(scope) if options.system else None
     only = [name for name in options.only.split(",") if name]
     known = names(scope)
     if unknown := [name for name in only if name not in known]:
         log.error("scope %s has no kernel %s; it has %s", scope_name, ", ".join(unknown), ", ".join(sorted(known)))
         return FAILED
-    return _tune(targets(scope, only, retune=options.retune), options, stop, started)
+    chosen = targets(scope, only, retune=options.retune, manifest=manifest)
+    if chosen:
+        store.check(target_manifest(scope.name, this_box()), this_box())
+    return _tune(chosen, options, stop, started)
+
+
+def _system_manifest(scope: Scope) -> Path:
+    """The manifest of all users, which goes before an application's from here on."""
+    path = system_manifest(scope.name, this_box())
+    knobs.change({knobs.MANIFEST.name: str(path)})
+    return path
 
 
 def _tune(chosen: Sequence[Target], options: argparse.Namespace, stop: Stop, started: float) -> int:
@@ -131,7 +171,7 @@ def _speaker(events: int | None) -> tuple[Observer, Callable[[Report], None]]:
         pipe = os.fdopen(events, "wb", buffering=0)
 
         def send(message: Event | Report) -> None:
-            pipe.write(msgspec.json.encode({type(message).__name__.lower(): message}) + b"\n")
+            pipe.write(as_json({type(message).__name__.lower(): message}) + b"\n")
 
         return send, send
     return _log_event, _log_report

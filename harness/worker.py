@@ -15,6 +15,7 @@ from functools import cached_property
 
 import msgspec
 
+from tunegen import knobs
 from tunegen.box import this_box
 from tunegen.cases import facts
 from tunegen.errors import CompileError, Declined, RenderError
@@ -24,8 +25,9 @@ from tunegen.harness.bench import Bench
 from tunegen.harness.candidates import Proposals, certain, proposals
 from tunegen.harness.contest import Contest, Tell
 from tunegen.harness.journal import earlier, identity_of, intent_of, is_intent
-from tunegen.harness.measure import now_s
+from tunegen.harness.measure import now_s, used_s
 from tunegen.harness.outcomes import counts
+from tunegen.harness.pacing import Pace
 from tunegen.harness.problems import Problem, problems
 from tunegen.harness.protocol import (
     Candidate,
@@ -36,6 +38,7 @@ from tunegen.harness.protocol import (
     Ready,
     Recorded,
     RegimeResult,
+    Resting,
     Result,
     Screened,
     Trying,
@@ -64,7 +67,8 @@ class Worker:
         self.variants[REFERENCE] = kernel.reference
         self._speak = tell
         self.stop = ""
-        self.started = now_s()
+        self.pace = Pace(knobs.SHARE.get(), now_s)
+        self.started, self.began = self.pace.now(), self.pace.working_s()
         self.codes = Codes(self.spec, self.element_type)
         self.bench = Bench(self.spec, self.element_type, self.variants)
         self.outcomes: dict[str, Outcome] = {**job.excluded, **dict.fromkeys(job.passed, Outcome("passed"))}
@@ -86,7 +90,8 @@ class Worker:
     def tell(self, message: Message) -> None:
         """Says something to the parent. Raises `Stopped` before a step that must not begin any more."""
         if isinstance(message, Trying):
-            if self.job.limit_s is not None and self._passed_s() > self.job.limit_s:
+            self._rest()
+            if self._past_limit():
                 self.stop = self.stop or "the budget ended"
             if self.stop:
                 raise Stopped(self.stop)
@@ -103,8 +108,17 @@ class Worker:
             return Result(self.decided, str(stopped), self.untried)
         return Result(self.decided, untried=self.untried)
 
+    def _rest(self) -> None:
+        if self.pace.rest(lambda: bool(self.stop) or self._past_limit(), lambda seconds: self._speak(Resting(seconds))):
+            # meanwhile the caches went to others
+            self.bench.last = None
+
+    def _past_limit(self) -> bool:
+        return self.job.limit_s is not None and self.pace.now() - self.started > self.job.limit_s
+
     def _passed_s(self) -> float:
-        return now_s() - self.started
+        """Working time, which the job has so many seconds of."""
+        return self.pace.working_s() - self.began
 
     def _try(self) -> None:
         """Gates what an untuned box could run, then gates and screens candidates while there is time."""
@@ -238,6 +252,7 @@ class Worker:
             screened=dict(self.job.screened.get(condition, {})),
             chain=tuple(self.spec.fallback.chain(regime)),
             place=self.spec.grid.place,
+            now=self.pace.working_s,
             probe=lambda: noise.probe(noise.BRIEF_S),
         )
 
@@ -252,14 +267,6 @@ class Worker:
         return REFERENCE
 
 
-def _die_with_parent() -> None:
-    """On Linux a worker whose parent was killed ends at once, even inside a candidate that never returns."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 def main() -> None:
     """Entry point of the process."""
     pipe = os.fdopen(int(sys.argv[1]), "wb", buffering=0)
@@ -268,7 +275,7 @@ def main() -> None:
         pipe.write(msgspec.json.encode(message) + b"\n")
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    limits.end_with_parent(os.getppid())
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
         importlib.import_module(job.module)
@@ -279,7 +286,7 @@ def main() -> None:
     if kernel is None:
         tell(Failed(f"{job.kernel} is not there when {job.module} is imported: {CLOSURE}"))
         return
-    tell(Ready())
+    tell(Ready(used_s()))
     try:
         limits.limit(job.memory_bytes)
         noise.pin()

@@ -11,6 +11,9 @@ from textwrap import dedent
 
 import pytest
 
+from tunegen.harness import tuner
+from tunegen.harness.report import Report
+
 LIBRARY = """
 import numpy as np
 from tunegen import In, Out, bitwise, case, f32, tune_scope
@@ -139,11 +142,31 @@ def test_what_is_tuned_is_not_tuned_again_but_with_retune(library: Path) -> None
     assert set(json.loads(forced.stdout)["faulty"]) == {"copy[f32]", "copy_with_bad_default[f32]"}
 
 
-def test_a_result_that_cannot_be_saved_is_said_and_the_exit_code_is_not_0(library: Path) -> None:
+def test_where_nothing_could_be_saved_nothing_is_measured(library: Path) -> None:
     (library / "home").write_text("a file where a folder should be")
-    done = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copy", "--effort", "quick", "--noisy-ok")
+    done = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copy", "--effort", "quick", "--json")
+    assert done.returncode == 1
+    assert ".tune.json cannot be written: Not a directory" in done.stderr
+    assert json.loads(done.stdout)["reports"] == []
+
+
+NEWER = """
+import os, sys
+if "tunegen.harness.worker" in sys.orig_argv:
+    with open(os.environ["TUNE_MANIFEST"], "w") as file:
+        file.write('{"tunegen": 2}')
+"""
+
+
+def test_a_result_that_cannot_be_saved_is_said_and_the_exit_code_is_not_0(library: Path) -> None:
+    """A newer version of tunegen writes the file while this one measures."""
+    (library / "faulty" / "__init__.py").write_text(LIBRARY + NEWER)
+    named = library / "named.tune.json"
+    done = run(library, "-m", "tunegen", "tune", "faulty", "--only", "copy", "--effort", "quick", "--noisy-ok",
+               TUNE_MANIFEST=str(named))  # fmt: skip
     assert done.returncode == 1
     assert "not saved" in done.stdout
+    assert named.read_text() == '{"tunegen": 2}'
 
 
 def test_kernels_of_a_script_are_refused_with_a_clear_word(library: Path) -> None:
@@ -190,3 +213,11 @@ def test_a_regime_without_cases_is_no_race_and_leaves_nothing_to_tune(library: P
         print(large.condition, large.emitted, large.source, other.source, row.tuned)
     """)
     assert run(library, "-c", script).stdout.strip() == "N >= 1000000 fast fallback manifest True"
+
+
+def test_a_report_whose_path_is_no_utf_8_reaches_whoever_draws_it():
+    reading, writing = os.pipe()
+    _, send = tuner._speaker(writing)
+    send(Report("k[f32]", None, "no winner", {}, path=os.fsdecode(b"/h\xff")))
+    with os.fdopen(reading, "rb") as lines:
+        assert json.loads(lines.readline())["report"]["path"] == "/h?"

@@ -19,9 +19,10 @@ import pytest
 from toys import REGIMES, TOY
 
 from tunegen.box import this_box
-from tunegen.harness import crew, engine, noise
+from tunegen.harness import crew, engine, noise, tuner
 from tunegen.harness.engine import Settings, tune
 from tunegen.harness.journal import Journal, path_for
+from tunegen.harness.pacing import Pace
 from tunegen.harness.plan import EFFORTS, LEAST_WEIGHT, Budget, weight
 from tunegen.harness.protocol import (
     Candidate,
@@ -199,7 +200,7 @@ def test_no_worker_starts_after_the_budget(theatre: Any) -> None:
 
 def test_without_a_budget_nothing_is_cut_short() -> None:
     clock = Clock()
-    budget = Budget(EFFORTS["quick"], 2, None, clock)
+    budget = Budget(EFFORTS["quick"], 2, None, Pace(now=clock))
     clock.now += 1000
     assert budget.limit_s is None
     assert not budget.over
@@ -256,7 +257,7 @@ def test_a_worker_that_ends_by_the_signal_is_nobodys_fault(theatre: Any) -> None
 
     (report,) = stage.run(script)
     assert (report.problem, report.outcomes, stage.stop.exit_code) == ("interrupted", {}, 130)
-    assert Journal(path_for(stage.manifest)).known("toy[f32]") == {}
+    assert Journal(path_for(stage.manifest, stage.scope.name)).known("toy[f32]") == {}
 
 
 def test_a_second_signal_ends_everything_at_once() -> None:
@@ -417,10 +418,13 @@ class Many:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Starts a tuner."""
+        return self.program([sys.executable, "-P", "-m", *arguments, "--effort", "quick", "--noisy-ok"])
+
+    def program(self, command: list[str]) -> subprocess.Popen[str]:
+        """Starts a program that finds the library, and places of its own."""
         places = {"TUNE_HOME": str(self.folder / "home"), "TUNE_CACHE": str(self.folder / "cache")}
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", *arguments, "--effort", "quick", "--noisy-ok"], cwd=self.folder, text=True,
-            env={**os.environ, **places, "PYTHONPATH": str(self.folder)},
+            command, cwd=self.folder, text=True, env={**os.environ, **places, "PYTHONPATH": str(self.folder)},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -503,6 +507,64 @@ def test_kill_9_loses_the_measurement_in_flight_and_the_next_run_goes_on(many: M
     assert many.questions() == asked
     found = json.loads(out)
     assert [change["what"] in ("same", "changed") for change in found["changes"]["many"]] == [True]
+
+
+PROGRAM = """
+import os, subprocess, sys
+subprocess.run(sys.argv[1:], env={**os.environ, "TUNE_PARENT": str(os.getpid())})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tuners end with a program that was killed on Linux alone")
+def test_a_tuner_ends_with_the_program_that_started_it_when_that_one_is_killed(many: Many) -> None:
+    """It may be waiting for a worker. What holds the pipe open is the program, and the tuner that it started."""
+    command = [sys.executable, "-P", "-m", "tunegen.harness", "many", "--effort", "quick", "--noisy-ok"]
+    program = many.program([sys.executable, "-c", PROGRAM, *command])
+    many.catch(program)
+    program.kill()
+    _, err = program.communicate(timeout=120)
+    assert "interrupted before its final" in err
+    assert 1 <= len(many.outcomes()) < 60
+
+
+@pytest.mark.parametrize(
+    ("named", "mode", "asked"),
+    [
+        (str(os.getppid()), "", 1), ("1000000000", "", 0), ("1000000000", "tune", 1), ("1", "tune", 0),
+        ("", "tune", 0), ("any", "tune", 0),
+    ],
+    ids=["parent", "other", "program that is gone", "program of its parent", "nobody", "nonsense"],
+)  # fmt: skip
+def test_a_tuner_ends_with_its_parent_only_when_that_one_named_itself(
+    monkeypatch: pytest.MonkeyPatch, named: str, mode: str, asked: int
+) -> None:
+    found: list[tuple[int, int]] = []
+    monkeypatch.setenv("TUNE_PARENT", named)
+    monkeypatch.setenv("TUNE_MODE", mode)
+    monkeypatch.setattr(tuner, "end_with_parent", lambda parent, number: found.append((parent, number)))
+    monkeypatch.setattr(tuner, "_run", lambda *_: 0)
+    with pytest.raises(SystemExit):
+        tuner.main("any", [])
+    assert [(str(parent), number) for parent, number in found] == [(named, signal.SIGTERM)] * asked
+
+
+def test_a_tuner_hears_the_signals_that_its_program_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[object] = []
+
+    def look(*_: object) -> int:
+        found.extend([signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGCHLD)])
+        return 0
+
+    monkeypatch.setattr(tuner, "_run", look)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit):
+            tuner.main("any", [])
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert found == [set(), signal.SIG_DFL]
 
 
 def test_a_strict_run_fails_by_the_states_it_names(many: Many) -> None:

@@ -162,7 +162,7 @@ def test_the_module_of_a_kernel_without_a_file_has_no_digest(monkeypatch) -> Non
 def test_samples_lie_beside_the_manifest_where_loading_does_not_look(tmp_path: Path) -> None:
     manifest = tmp_path / BOX.file_name
     store.write(manifest, BOX, {}, "lib", "k[f32]", Entry([RegimeWinner("a")], "sha256:1"))
-    journal.write_samples(manifest, "k[f32]", "sha256:1", {"": {"final": {"a": {"case": [1.0, 2.0]}}}})
+    journal.write_samples(manifest, "lib", "k[f32]", "sha256:1", {"": {"final": {"a": {"case": [1.0, 2.0]}}}})
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     (file,) = folder.iterdir()
     assert json.loads(file.read_bytes())["regimes"][""]["final"] == {"a": {"case": [1.0, 2.0]}}
@@ -177,13 +177,13 @@ def tuned(path: Path, key: str, winner: str, ratio: float | None = None) -> None
 
 def test_a_few_earlier_manifests_are_kept_each_once(tmp_path: Path) -> None:
     path = tmp_path / BOX.file_name
-    history.keep(path)
-    assert history.earlier(path) == []
+    history.keep(path, "lib")
+    assert history.earlier(path, "lib") == []
     for number in range(history.KEPT + 3):
         tuned(path, "k[f32]", f"v{number}")
-        history.keep(path)
-        history.keep(path)
-    kept = history.earlier(path)
+        history.keep(path, "lib")
+        history.keep(path, "lib")
+    kept = history.earlier(path, "lib")
     assert len(kept) == history.KEPT
     newest = store.read(kept[-1]).scopes["lib"]["k[f32]"][0]
     assert isinstance(newest, Entry)
@@ -195,8 +195,8 @@ def test_the_difference_names_what_is_new_changed_gone_and_the_same(tmp_path: Pa
     path = tmp_path / BOX.file_name
     for key, winner in (("a[f32]", "one"), ("b[f32]", "one"), ("c[f32]", "one")):
         tuned(path, key, winner, 1.1)
-    history.keep(path)
-    before = history.previous(path)
+    history.keep(path, "lib")
+    before = history.previous(path, "lib")
     path.unlink()
     for key, winner in (("a[f32]", "one"), ("b[f32]", "two"), ("d[f32]", "one")):
         tuned(path, key, winner, 1.3)
@@ -213,9 +213,9 @@ def test_the_difference_names_what_is_new_changed_gone_and_the_same(tmp_path: Pa
 def test_without_a_history_all_is_new(tmp_path: Path) -> None:
     path = tmp_path / BOX.file_name
     tuned(path, "a[f32]", "one")
-    (change,) = history.changes(history.previous(path), store.read(path), "lib")
+    (change,) = history.changes(history.previous(path, "lib"), store.read(path), "lib")
     assert (change.what, change.ratio_after) == ("new", None)
-    assert history.changes(history.previous(path), store.read(tmp_path / "none"), "lib") == []
+    assert history.changes(history.previous(path, "lib"), store.read(tmp_path / "none"), "lib") == []
 
 
 def test_a_history_that_cannot_be_kept_is_said_and_stops_nothing(tmp_path: Path, caplog) -> None:
@@ -223,5 +223,5 @@ def test_a_history_that_cannot_be_kept_is_said_and_stops_nothing(tmp_path: Path,
     tuned(path, "a[f32]", "one")
     (tmp_path / "history").write_text("a file where a folder should be")
     with caplog.at_level(logging.WARNING, "tunegen"):
-        history.keep(path)
+        history.keep(path, "lib")
     assert "history" in caplog.text

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from toys import TOY, write_library
 
-from tunegen import testing
+from tunegen.harness.child import in_child
 from tunegen.harness.protocol import Outcome
 
 PLUGIN = Path(__file__).parents[1] / "pytest_tunegen.py"
@@ -68,6 +68,7 @@ def test_tests_are_picked_as_any_others_and_a_crash_is_a_failure(run_pytest: Pyt
     name = write_library(tmp_path / "libraries", TOY, {"toy.ll.j2": CRASH})
     done = run_pytest("--tune-gate", name, "-k", "row1 or row2")
     assert "2 failed, 3 deselected" in done.stdout
+    assert "collected 5 items / 3 deselected / 2 selected" in done.stdout
     assert "toy_f32__row2 is crashed: gate: awkward N=0: SIGSEGV" in done.stdout
 
 
@@ -98,6 +99,6 @@ def test_a_variant_that_hangs_or_ends_its_process_is_an_outcome() -> None:
         announce("compile", "")
         os._exit(7)
 
-    assert testing.in_child(hang, 0.5) == Outcome("timed out", "gate: case one: nothing for 0.5 s")
-    assert testing.in_child(leave) == Outcome("crashed", "compile: exit code 7")
-    assert testing.in_child(lambda announce: Outcome("passed")) == Outcome("passed")
+    assert in_child(hang, 0.5) == Outcome("timed out", "gate: case one: nothing for 0.5 s")
+    assert in_child(leave) == Outcome("crashed", "compile: exit code 7")
+    assert in_child(lambda announce: Outcome("passed")) == Outcome("passed")
