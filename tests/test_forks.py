@@ -110,7 +110,7 @@ def test_who_logs_at_work_and_a_fork_do_not_wait_for_each_other(child: Any) -> N
         stop = threading.Event()
         import logging
         logging.getLogger("tunegen").addHandler(logging.NullHandler())
-        forks.go_before_logging()
+        forks.go_before("logging")
         def work():
             while not stop.is_set():
                 with forks.LOCK:
@@ -123,6 +123,36 @@ def test_who_logs_at_work_and_a_fork_do_not_wait_for_each_other(child: Any) -> N
                 with forks.LOCK:
                     log.warning("in the child")
                 os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        thread.join()
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_has_a_turn_at_work_and_a_fork_do_not_wait_for_each_other(child: Any) -> None:
+    """A fork takes the locks of `filelock`, too: after ours, though it is imported later."""
+    done = child("""
+        import os, signal, sys, threading
+        from pathlib import Path
+        from tunegen import forks
+        from tunegen.choosing import store
+        assert "filelock" not in sys.modules
+        signal.alarm(60)
+        sys.setswitchinterval(1e-5)
+        stop, begun = threading.Event(), threading.Event()
+        def work():
+            while not stop.is_set():
+                with forks.LOCK, store.turn(Path("x").absolute(), 0.0):
+                    begun.set()
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+        for turn in range(100):
+            child = os.fork()
+            if not child:
+                with forks.LOCK, store.turn(Path("y").absolute(), 10.0):
+                    os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
         stop.set()
         thread.join()
@@ -154,6 +184,24 @@ def test_a_child_never_holds_the_lock_of_a_manifest_that_is_being_written(child:
             os._exit(1 if held or store.read(path).status != "loaded" else 0)
         assert os.waitpid(child, 0)[1] == 0
         thread.join()
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_module_that_comes_in_the_middle_of_a_fork_costs_no_word_and_leaves_the_lock_free(child: Any) -> None:
+    """As when a thread logs for the first time while another one waits in `os.fork`."""
+    done = child("""
+        import os, threading
+        from tunegen import forks
+        os.register_at_fork(before=lambda: forks.go_before("threading"))
+        child = os.fork()
+        taken = []
+        thread = threading.Thread(target=lambda: taken.append(forks.LOCK.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        if not child:
+            os._exit(taken != [True])
+        assert (taken, os.waitpid(child, 0)[1]) == ([True], 0)
     """)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -112,6 +112,37 @@ def test_which_processes_tune_themselves(tmp_path):
     ]
 
 
+RUN = "import subprocess, sys; subprocess.run([sys.executable, 'program.py', *{arguments}], check=True)"
+RUNNERS = {
+    "a script": (["run.py"], RUN),
+    "unittest": (
+        ["-m", "unittest", "it"],
+        f"import unittest\nclass Case(unittest.TestCase):\n  def test(self):\n    {RUN}",
+    ),
+    "doctest": (["-m", "doctest", "it.py"], f"'''\n>>> {RUN}\n'''"),
+    "nose2": (["nose2"], RUN),
+    "sphinx": (["sphinx-build", "docs"], RUN),
+    "pytest, which would have said so": (["pytest"], RUN),
+}
+MEANT = {"unittest": "a test", "doctest": "a test", "nose2": "a test", "sphinx": "a documentation build"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how a process was started is read from /proc")
+@pytest.mark.parametrize("arguments", [[], ["asked"]])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_what_a_runner_starts_does_not_tune_unless_it_is_asked_to(tmp_path, runner, arguments):
+    command, text = RUNNERS[runner]
+    for file in {command[0], "it.py"} - {"-m"}:
+        (tmp_path / file).write_text(text.format(arguments=arguments))
+    (tmp_path / "program.py").write_text(
+        "import sys\nfrom tunegen.public.host import why_not_tuned\n"
+        "open('said', 'w').write(why_not_tuned(asked='asked' in sys.argv))"
+    )
+    done = subprocess.run([sys.executable, *command], env={**os.environ, **FREE}, cwd=tmp_path, capture_output=True)
+    said = f"it was started by {MEANT[runner]}" if runner in MEANT and not arguments else ""
+    assert (tmp_path / "said").read_text() == said, done.stderr
+
+
 AGAIN = """
 import os, sys
 import tunegen

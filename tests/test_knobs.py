@@ -18,7 +18,7 @@ from tunegen.errors import KnobError
     ("knob", "text", "allowed"),
     [
         (knobs.MODE, "fast", "normal, tune, test"),
-        (knobs.POLICY, "maybe", "fallback, warn, error, auto, relaunch, restart, reference"),
+        (knobs.POLICY, "maybe", "fallback, warn, error, auto, relaunch, restart, live, reference"),
         (knobs.THREADS, "0", "from 1 up"),
         (knobs.THREADS, "two", "from 1 up"),
         *(
@@ -26,6 +26,7 @@ from tunegen.errors import KnobError
             for text in ("much", "-1", "1.5G", "1X", "k", "\u0663", "9" * 30)
         ),
         (knobs.LOG, "loud", "debug, info, warning, error"),
+        *((knobs.SHARE, text, "above 0 up to 1") for text in ("0", "0%", "-1", "1.5", "101%", "half", "nan", "%")),
         (knobs.HOME, "~no-such-user/x", "no such folder"),
     ],
 )
@@ -50,6 +51,12 @@ def test_an_empty_text_counts_as_unset(monkeypatch, knob):
 def test_a_number_of_bytes_may_have_a_unit(monkeypatch, text, size):
     monkeypatch.setenv("TUNE_CACHE_LIMIT", text)
     assert knobs.CACHE_LIMIT.get() == size
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.25", 0.25), ("25%", 0.25), (" 5 % ", 0.05), ("1", 1.0), ("100%", 1.0)])
+def test_a_share_is_a_number_or_a_percentage(monkeypatch, text, share):
+    monkeypatch.setenv("TUNE_SHARE", text)
+    assert knobs.SHARE.get() == share
 
 
 def test_paths_become_absolute_and_know_home(monkeypatch, tmp_path):

@@ -80,7 +80,7 @@ def test_a_tuned_program_starts_silently(child, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, STARTED, "")
 
 
-@pytest.mark.parametrize("policy", ["live", "always"])
+@pytest.mark.parametrize("policy", ["lives", "always"])
 def test_a_bad_policy_in_the_environment_is_an_error_that_lists_the_legal_ones(program, policy):
     done = program("", TUNE_POLICY=policy)
     assert done.returncode == 1
@@ -90,7 +90,7 @@ def test_a_bad_policy_in_the_environment_is_an_error_that_lists_the_legal_ones(p
 @pytest.mark.parametrize("missing", ["reference", "always", ""])
 def test_a_program_declares_a_legal_policy(missing):
     for use in (tunegen.tune_policy, tunegen.apply_policy):
-        with pytest.raises(ValueError, match=r"declares one of fallback, warn, error, auto, relaunch, restart$"):
+        with pytest.raises(ValueError, match=r"declares one of fallback, warn, error, auto, relaunch, restart, live$"):
             use(missing=missing)
 
 

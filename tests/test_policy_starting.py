@@ -64,6 +64,17 @@ def test_what_stays_untuned_is_said_once_after_a_new_start(stage):
     assert (again.stdout, len(stage.starts)) == ("row 3 []\n", 2), "it is not started again for ever"
 
 
+def test_what_went_wrong_is_said_before_a_new_start(stage):
+    """The new process knows what is not tuned, but not why."""
+    one, two = stage.library(), stage.library("sys.exit('no luck')")
+    program = stage.program(one, RELAUNCH)
+    program.write_text(f"import {two}\n{program.read_text()}")
+    said = stage.run(program).stderr.splitlines()
+    word = f"{two}: its tuner failed with exit code 1: no luck"
+    assert said.count(word) == 1
+    assert said.index(word) < said.index("this box is tuned now: starting again")
+
+
 def test_restart_tunes_and_asks_for_a_new_start(stage):
     program = stage.program(stage.library(), 'missing="restart"')
     done = stage.run(program)

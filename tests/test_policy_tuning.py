@@ -68,17 +68,12 @@ TIME_IS_OVER = """
 import subprocess
 from tunegen.public import launching
 launching.GRACE_S = 0.1 if {ignored} else 60
-class Popen(subprocess.Popen):
-    def wait(self, timeout=None):
-        if timeout == 77:
-            with open("ready") as file:
-                Popen.pids = file.read()
-            raise subprocess.TimeoutExpired("tuner", timeout)
-        code = super().wait(timeout)
-        with open("pids", "w") as file:
-            file.write(Popen.pids)
-        return code
-subprocess.Popen = Popen
+def over(process, timeout_s):
+    assert timeout_s == 77
+    with open("ready") as ready, open("pids", "w") as pids:
+        pids.write(ready.read())
+    raise subprocess.TimeoutExpired("tuner", timeout_s)
+launching._await = over
 """
 """The time is over as soon as the tuner hangs, on a fast box and on a slow one."""
 
@@ -129,6 +124,7 @@ def test_a_kernel_of_a_script_cannot_be_tuned_and_that_is_said(stage):
     done = stage.run(program)
     assert (done.returncode, done.stdout) == (0, "on\n")
     assert "inscript: it is declared in a script or a notebook, which a tuner cannot import" in done.stderr
+    assert "to tune them" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,6 +148,15 @@ def test_where_nothing_is_tuned_automatically(stage, policy, environment, row, n
     else:
         assert "NOT TUNED FOR THIS BOX" in done.stderr
         assert f"\nnot tuned automatically: {note}\n" in done.stderr
+
+
+@pytest.mark.parametrize("environment", [{"TUNE_PARENT": "1"}, {"PYTEST_CURRENT_TEST": "x"}, {"TUNE_MANIFEST": ""}])
+def test_where_all_is_tuned_no_word_says_who_does_not_tune(stage, environment):
+    program = stage.program(stage.library(), 'missing="auto"')
+    assert stage.run(program).stdout == "row 3 []\n"
+    (manifest,) = stage.folder.glob("home/*/*.tune.json")
+    done = stage.run(program, **{name: value or str(manifest) for name, value in environment.items()})
+    assert (done.stdout, done.stderr, len(stage.starts)) == ("row 3 []\n", "", 1)
 
 
 def test_what_a_tuned_program_starts_and_what_a_tuner_starts_do_not_tune(stage):
@@ -195,6 +200,8 @@ HARNESS = "from tunegen.harness.tuner import main\nmain('{name}', [*sys.argv[1:]
 def test_a_real_tune_at_the_start_of_a_program(stage):
     """One row of the kernel is right, and so the winner."""
     name = stage.library(HARNESS, REAL)
-    done = stage.run(stage.program(name, 'missing="auto"'))
+    done = stage.run(stage.program(name, 'missing="auto"'), TUNE_LOG="info")
     assert (done.returncode, done.stdout) == (0, "row 3 []\n"), done.stderr
     assert "NOT TUNED" not in done.stderr
+    assert done.stderr.count("toy[f32]: row3 (") == 1, "no line comes twice"
+    assert f"\ntunegen: tuner of {name}: toy[f32]: row3 (" in done.stderr

@@ -13,6 +13,8 @@ There is one for all of that: a fork that had to take several could take them in
 LLVM does one thing at a time anyway. A call that is stamped takes no lock. Nobody who holds it waits for a thread.
 """
 _ordered: list[str] = []
+_taken: list[int] = []
+"""The thread that forks, as often as it has taken the lock for that. Changed by the one that holds the lock."""
 
 
 def _safe() -> None:
@@ -21,16 +23,28 @@ def _safe() -> None:
     A thread that forks while it holds the lock goes on, as does its child.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+        os.register_at_fork(before=_take, after_in_parent=_give, after_in_child=_give)
 
 
-def go_before_logging() -> None:
-    """Makes forks take this lock before that of `logging`, as a thread does that logs at work.
+def _take() -> None:
+    LOCK.acquire()
+    _taken.append(threading.get_ident())
 
-    What is registered last is done first, so this is called when `logging` may have been imported meanwhile.
+
+def _give() -> None:
+    """Releases what this fork took: none for a hook that another thread registered while this fork was waiting."""
+    if threading.get_ident() in _taken:
+        _taken.remove(threading.get_ident())
+        LOCK.release()
+
+
+def go_before(module: str) -> None:
+    """Makes forks take this lock before those of `module`, as a thread does that uses it at work: logs, or locks files.
+
+    What is registered last is done first, so this is called when the module may have been imported meanwhile.
     """
-    if not _ordered and "logging" in sys.modules:
-        _ordered.append("logging")
+    if module not in _ordered and module in sys.modules:
+        _ordered.append(module)
         _safe()
 
 

@@ -6,7 +6,9 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from tunegen import log
 from tunegen.errors import KnobError
@@ -14,7 +16,7 @@ from tunegen.errors import KnobError
 V = TypeVar("V")
 
 
-class Knob(NamedTuple, Generic[V]):
+class Knob(msgspec.Struct, Generic[V], frozen=True):
     """One variable: `read` turns its text into a value or raises `ValueError` with what is allowed."""
 
     name: str
@@ -56,6 +58,17 @@ def _positive_int(text: str) -> int:
     return value
 
 
+def _share(text: str) -> float:
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise ValueError("allowed is a number above 0 up to 1, or a percentage such as 25%")
+    return value
+
+
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -76,7 +89,7 @@ def _path(text: str) -> Path:
 
 
 MODES = ("normal", "tune", "test")
-POLICIES = ("fallback", "warn", "error", "auto", "relaunch", "restart", "reference")
+POLICIES = ("fallback", "warn", "error", "auto", "relaunch", "restart", "live", "reference")
 LEVELS = ("debug", "info", "warning", "error")
 
 MODE: Knob[str] = Knob("TUNE_MODE", _one_of(*MODES), "normal", "stamp one winner, or offer the whole grid")
@@ -88,12 +101,15 @@ CACHE_LIMIT: Knob[int] = Knob("TUNE_CACHE_LIMIT", _bytes, 512 << 20, "how many b
 THREADS: Knob[int | None] = Knob("TUNE_THREADS", _positive_int, None, "effective thread count")
 FEATURES: Knob[str] = Knob("TUNE_FEATURES", str, "", "-name masks a CPU feature and what needs it, +name forces it")
 LOG: Knob[str | None] = Knob("TUNE_LOG", _one_of(*LEVELS), None, "level of tunegen's log on stderr")
+SHARE: Knob[float | None] = Knob("TUNE_SHARE", _share, None, "share of one core that a tuner may use: 0.25 or 25%")
 PARENT: Knob[str] = Knob("TUNE_PARENT", str, "", "set by a process that tunes, for all that it starts: its number")
 
-TABLE: tuple[Knob[object], ...] = (MODE, POLICY, MANIFEST, HOME, CACHE, CACHE_LIMIT, THREADS, FEATURES, LOG, PARENT)  # type: ignore[assignment]
+TABLE: tuple[Knob[object], ...] = (  # type: ignore[assignment]
+    MODE, POLICY, MANIFEST, HOME, CACHE, CACHE_LIMIT, THREADS, FEATURES, LOG, SHARE, PARENT,
+)  # fmt: skip
 
 
-class Start(NamedTuple):
+class Start(msgspec.Struct, frozen=True):
     """The process that imported tunegen, and the folder in which it was then; "" when there was none."""
 
     process: int

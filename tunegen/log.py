@@ -30,5 +30,5 @@ def level() -> str:
 def _log(level: str, text: str, values: tuple[Any, ...]) -> None:
     import logging
 
-    forks.go_before_logging()
+    forks.go_before("logging")
     getattr(logging.getLogger(NAME), level)(text, *values, stacklevel=3)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from tunegen import forks
-from tunegen.calling.binding import bind
-from tunegen.calling.checking import Arrays, Checked, check
 from tunegen.calling.dispatching import Dispatching
-from tunegen.calling.layout import Array, contiguous_copy, layout_fault
 from tunegen.calling.native import (
     Callee,
     Executor,
@@ -28,6 +26,10 @@ from tunegen.calling.native import (
 from tunegen.errors import TunegenError
 from tunegen.expressions import MAX_SIZE_BITS
 from tunegen.signature import Operand, Signature
+
+if TYPE_CHECKING:
+    from tunegen.calling.checking import Arrays, Checked
+    from tunegen.calling.layout import Array
 
 RELEASE_GIL_ABOVE = 1 << 15
 """Products of sizes that take some microseconds: giving the GIL away and taking it back costs about 30 ns."""
@@ -163,7 +165,7 @@ class Dispatcher:
         """Sends later calls to no executor: each runs on the thread of its caller alone."""
         with self._install_lock:
             if self._installed is not None and self._table is not None:
-                self._installed = self._installed._replace(executor=None)
+                self._installed = msgspec.structs.replace(self._installed, executor=None)
                 self._table.fill(self._installed)
 
     def uninstall(self) -> None:
@@ -196,7 +198,7 @@ class Dispatcher:
 
     def ensure_loaded(self) -> None:
         """Runs `load` if no call has yet."""
-        forks.go_before_logging()
+        forks.go_before("logging")
         with self._load_lock:
             # a call that `load` itself makes comes here in the same thread, and runs the reference
             if self._loaded or self._loading:
@@ -213,6 +215,10 @@ class Dispatcher:
         attempt = _thread.attempt
         if attempt is not None and attempt[0] is self and not kwargs and _identical(attempt[1], args):
             return _REFUSED
+        # programs whose calls all run natively do without these rooms
+        from tunegen.calling.binding import bind
+        from tunegen.calling.checking import check
+
         self.slow_calls += 1
         given = bind(self.name, self.signature, args, kwargs)
         checked = check(self.name, self.signature, given)
@@ -243,22 +249,23 @@ class Dispatcher:
             executor = stamp.executor()
             with self._install_lock:
                 if self._installed is stamp and self._table is not None:
-                    self._installed = stamp._replace(executor=executor)
+                    self._installed = msgspec.structs.replace(stamp, executor=executor)
                     self._table.fill(self._installed)
 
     def _run_native(self, stamp: Stamping, checked: Checked, given: Mapping[str, Any]) -> None:
+        """Runs a variant on fitting copies: that of `stamp`, or of what the kernel is stamped with meanwhile."""
         fitting = {p.name: _fitting(p, checked) for p in self.signature.operands}
         arguments = self._arguments(fitting, given)
-        answer = self._attempt(arguments)
-        if answer is _REFUSED:
+        while self._attempt(arguments) is _REFUSED:
             self._make_executor(stamp)
-            answer = self._attempt(arguments) if self._installed is not stamp else _REFUSED
-        if answer is _REFUSED:
-            # right only if the kernel was stamped anew meanwhile
             with self._install_lock:
-                if self._installed is stamp:
-                    raise TunegenError(f"{self.name}: internal error: native code refuses {_describe(arguments)}")
-            self.reference(*arguments)
+                now = self._installed
+            if now is stamp:
+                raise TunegenError(f"{self.name}: internal error: native code refuses {_describe(arguments)}")
+            if now is None or not self._choose(now, checked.element_type.name, checked.sizes):
+                self.reference(*arguments)
+                break
+            stamp = now
         for operand in self.signature.outputs:
             result, used = checked.arrays[operand.name], fitting[operand.name]
             if result is not None and used is not None and used is not result:
@@ -267,6 +274,8 @@ class Dispatcher:
 
 def _fitting(operand: Operand, checked: Checked) -> Array | None:
     """The array, or a copy that the native entry takes."""
+    from tunegen.calling.layout import contiguous_copy, layout_fault
+
     array = checked.arrays[operand.name]
     if array is None:
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tunegen import paths
+from tunegen import forks, paths
 from tunegen.choosing import store
 from tunegen.digest import sha256
 from tunegen.errors import StoreError
@@ -24,21 +24,28 @@ LIMIT = 3
 """How often a tuner is started that was cut short each time: by noise, a signal, the time. One that came to its end
 is believed at once.
 """
+KILLED_LIMIT = 20
+"""How often that may be in the background of programs that were killed meanwhile: servers end like that every day, and
+the journal keeps what was found. A tuner that takes its program or its box down comes to an end, too.
+"""
 MAX_BYTES = 1 << 20
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What was tried for one kernel and element type: `digest` covers all that the outcome depends on."""
+    """What was tried for one kernel and element type: `digest` covers all that the outcome depends on.
+
+    One that goes on, or whose program was killed meanwhile, has no reason.
+    """
 
     digest: str
     tries: int = 1
     ended: bool = False
     reason: str = ""
 
-    @property
-    def over(self) -> bool:
+    def over(self, *, background: bool = False) -> bool:
         """Whether it is not worth another try while the digest is the same."""
-        return self.ended or self.tries >= LIMIT
+        limit = KILLED_LIMIT if background and not self.reason else LIMIT
+        return self.ended or self.tries >= limit
 
 
 Attempts = dict[str, Attempt]
@@ -61,10 +68,12 @@ def write(path: Path, changes: Mapping[str, Attempt | None]) -> None:
     """Adds what was tried, or takes it away (None). Raises `StoreError`. Its writers take turns: `store.turn`."""
     found = {name: attempt for name, attempt in {**read(path), **changes}.items() if attempt is not None}
     try:
-        if found:
-            store.replace(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
-        else:
-            path.unlink(missing_ok=True)
+        # a child that is forked meanwhile would not know what this thread is in the middle of
+        with forks.LOCK:
+            if found:
+                store.replace(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
+            else:
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}", "read_only") from None
 

@@ -20,10 +20,14 @@ RUNNERS = {
     "joblib.externals.loky.backend": "a worker",
 }
 """Packages that run other people's programs, or parts of them, and what such a part is."""
+PYTHON = re.compile(r"(?i)(python|pypy)[\w.-]*$")
+"""What an interpreter's file is called."""
 RELAUNCHED = "tunegen"
 """`-X tunegen` stands on the command line of a process that was started again: unlike a variable, nothing on the way
 can lose it.
 """
+BACKGROUND = "tunegen-live"
+"""The name of the thread that tunes in the background, or takes over what another process finds."""
 _marked: list[int] = []
 
 
@@ -53,11 +57,32 @@ def why_not_tuned(*, asked: bool = False) -> str:
         return "it is a worker of another process"
     if knobs.under_pytest():
         return "it is a test, or was started by one"
+    what = next((f"it is {what}" for _, what in runners()), "")
+    return what or ("" if asked else _child_of_a_runner())
+
+
+def _child_of_a_runner() -> str:
+    """Which runner started this process directly, where the system says how that one was started.
+
+    Pytest, and what tunes, leave a word in the environment of what they start, for which they count alone; others
+    leave none.
+    """
+    try:
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return ""
+    if not words or PYTHON.match(os.path.basename(os.fsdecode(words[0]))) is None:
+        return ""
+    kind, value = launched_as([os.fsdecode(word) for word in words])
+    module = {"-m": value, "script": os.path.basename(value).partition("-")[0]}.get(kind, "")
+    found = [what for package, what in RUNNERS.items() if f"{module}.".startswith(f"{package}.")]
+    return f"it was started by {found[0]}" if found and module.partition(".")[0] not in ("pytest", "tunegen") else ""
+
+
+def runners() -> Iterator[tuple[str, str]]:
+    """The packages that run a part of this thread's program, and what such a part is."""
     for module in _callers():
-        for package, what in RUNNERS.items():
-            if f"{module}.".startswith(f"{package}."):
-                return f"it is {what}"
-    return ""
+        yield from (found for found in RUNNERS.items() if f"{module}.".startswith(f"{found[0]}."))
 
 
 def _callers() -> Iterator[str]:
@@ -82,7 +107,7 @@ def interpreter() -> str:
 def embedded() -> bool:
     """Whether Python runs inside another program, or packed into one."""
     name = os.path.basename(sys.executable or "")
-    return not sys.orig_argv or getattr(sys, "frozen", False) or re.match(r"(?i)(python|pypy)[\w.-]*$", name) is None
+    return not sys.orig_argv or getattr(sys, "frozen", False) or PYTHON.match(name) is None
 
 
 def why_not_again() -> str:
@@ -150,7 +175,8 @@ def _lost_work() -> str:
     """What this process is in the middle of, and what would be lost."""
     import threading
 
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    own = threading.current_thread()
+    others = [one.name for one in threading.enumerate() if one is not own and one.name != BACKGROUND]
     if others:
         return f"threads are at work: {', '.join(others)}"
     if _has_children():
