@@ -35,6 +35,14 @@ def test_status_json_has_a_row_per_kernel_and_element_type(home: dict[str, str])
     assert {row["kernel"] for row in found["kernels"]} >= {"exp", "gemm", "softmax"}
 
 
+@pytest.mark.parametrize("command", ["config kernels", "inspect", "status kernels", "explain gemm", "cache list"])
+def test_folders_with_bytes_that_are_no_utf_8_are_no_problem(home: dict[str, str], command: str) -> None:
+    odd = {name: home[name] + os.fsdecode(b"\xff\n") for name in ("TUNE_HOME", "TUNE_CACHE")}
+    done = tunegen(home | odd, *command.split(), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    json.loads(done.stdout)
+
+
 def test_status_as_a_table_names_what_runs_and_the_command_to_tune(home: dict[str, str]) -> None:
     done = tunegen(home, "status")
     assert done.returncode == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tunegen.box import Box
 from tunegen.choosing import document
-from tunegen.choosing.document import Entry, Invalid, RegimeWinner, decode, encode, merged
+from tunegen.choosing.document import Entry, Invalid, Place, RegimeWinner, decode, encode, merged
 
 BOX = Box("x86_64", "amd", "25", "97", "znver4", ("avx", "avx2"), 2)
 PLAIN = msgspec.to_builtins(BOX)
@@ -215,10 +215,10 @@ def test_entries_are_taken_out_by_place_and_all_else_survives():
     raw = a_document(names={"k": "a", "n": 5}, future=[1])
     raw["scopes"] = {"lib": {"kernels": {"k[f32]": [GOOD, {"params": {"x": 1}}, 7], "l": "odd"}, "more": 1}, "odd": 2}
     assert document.places(raw) == [
-        ("", "k", "winners", ""),
-        ("lib", "k[f32]", "winners", "sha256:1"),
-        ("lib", "k[f32]", "values", ""),
-        ("lib", "k[f32]", "winners", ""),
+        Place("", "k", "winners", ""),
+        Place("lib", "k[f32]", "winners", "sha256:1"),
+        Place("lib", "k[f32]", "values", ""),
+        Place("lib", "k[f32]", "winners", ""),
     ]
     before = encode(raw)
     left = document.without(raw, lambda place, entry: place.kind == "values" or isinstance(entry, Invalid))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 from toys import COMPANIONS, GENERIC, TOY, TOY_TEMPLATE, ran
@@ -145,3 +147,13 @@ def test_an_unknown_variable_is_reported_once(library, monkeypatch, caplog):
         tunegen.load()
         tunegen.apply_policy()
     assert caplog.text.count("unknown environment variable TUNE_MOED") == 1
+
+
+def test_a_row_that_cannot_be_made_is_said_once_however_often_the_kernel_is_loaded(library, caplog):
+    made = library(templates={"toy.ll.j2": "nonsense"})
+    with caplog.at_level(logging.WARNING, "tunegen"):
+        for _ in range(3):
+            assert ran(made.toy) == -1
+            tunegen.load()
+    said = [record.message.partition(":")[0] for record in caplog.records]
+    assert said == ["toy_f32__row2", "toy_f32__row1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
 
 from tunegen import paths
@@ -41,3 +42,8 @@ def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     assert "cannot be used" in paths.private_folder(tmp_path / "file")
     assert "cannot be used" in paths.private_folder(tmp_path / "file" / "below")
+
+
+def test_json_for_others_has_a_question_mark_for_what_it_cannot_hold():
+    assert paths.as_json({"path": "/h\udcff\n\u00e9"}) == '{"path": "/h?\\n\u00e9"}'.encode()
+    assert paths.as_json({"path": "/h\u00e9"}) == msgspec.json.encode({"path": "/h\u00e9"})

@@ -11,6 +11,7 @@ from tunegen import In, Out, bitwise, bound, f32
 from tunegen.box import Box
 from tunegen.choosing.document import Entry, Invalid, Manifest, RegimeWinner
 from tunegen.choosing.resolve import Outcome, Sources, Tier, resolve
+from tunegen.digest import sha256
 from tunegen.fallback import parse_fallback
 from tunegen.gates import GATING
 from tunegen.grid import Grid, Perm
@@ -31,7 +32,8 @@ def kern(x: In[f32, "N"], out: Out[f32, "N"]) -> None: ...
 
 def templates(**changes):
     made = Templates(Path("/nowhere"))
-    made._sources = {"k.j2": b"text", "macros.j2": b"macros", **changes}
+    texts = {"k.j2": b"text", "macros.j2": b"macros", **changes}
+    made._files = {name: (text, sha256(text).hexdigest() if text is not None else "") for name, text in texts.items()}
     return made
 
 

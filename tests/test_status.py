@@ -179,7 +179,8 @@ EVIDENCE = {
 }  # fmt: skip
 
 
-def test_an_explanation_has_every_tier_the_runner_up_and_the_evidence(library):
+def test_an_explanation_has_every_tier_the_runner_up_and_the_evidence(library, monkeypatch):
+    monkeypatch.setenv("TUNE_THREADS", "3")
     made = library(REGIMES)
     tune(made.toy, {"N <= 2": "five", "": "row3"}, {"": EVIDENCE})
     told = tunegen.explain("toy", N=100)
@@ -196,7 +197,7 @@ def test_an_explanation_has_every_tier_the_runner_up_and_the_evidence(library):
     path = sources.target_manifest(made.__name__, this_box())
     assert str(told).splitlines() == [
         "toy[f32](N=100): row3 from manifest, in the unconditional regime",
-        f"box: {this_box().cpu}, {this_box().threads} threads, {this_box().id}",
+        f"box: {this_box().cpu}, 3 threads, {this_box().id}",
         "  session pin: missing",
         "  program pin: missing",
         "  published value: missing",
@@ -205,6 +206,7 @@ def test_an_explanation_has_every_tier_the_runner_up_and_the_evidence(library):
         "  evidence: 1.31 times the default row2 (interval 1.27 to 1.35, 15 pairs, noise 1.1%)",
         "  runner-up: row1, 4.2% slower",
     ]
+    assert str(tunegen.explain("toy")).startswith("toy[f32]: row3 from manifest,")
     assert tunegen.explain(made.toy, "f32", N=1).emitted == "five"
     assert tunegen.explain("toy[f32]").emitted == "row3"
     json.dumps(msgspec.to_builtins(told))

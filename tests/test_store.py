@@ -52,6 +52,18 @@ def test_no_temporary_or_holder_file_is_left(path):
     assert {p.name for p in path.parent.iterdir()} - {f".{path.name}.lock"} == {path.name}
 
 
+def test_what_a_killed_writer_left_is_taken_away_by_the_next(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, left = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    others = [path.with_name(name) for name in (f".{path.name}.12345678.x", "notes", f".other{path.name}.12345678")]
+    for other in others:
+        other.touch()
+    write(path)
+    assert not os.path.exists(left)
+    assert all(other.exists() for other in others)
+
+
 def test_a_file_cut_at_any_byte_is_read_and_written_again(path):
     """Never an exception, and the neighbour in the folder is none the worse."""
     write(path)

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_architecture import MODULES, imports
 from test_profiles import EXACT, LIST, OWN, SPECS, WIDE, a_profile
+from test_regating import age
 from test_values import BOX
 from toys import PARAMETERS, TOY, ran
 
@@ -34,9 +35,13 @@ from tunegen.errors import StoreError
 from tunegen.harness import history, journal
 from tunegen.making import make
 from tunegen.making.cache import ObjectCache
-from tunegen.public import attempts
+from tunegen.making.spec import digest_of
+from tunegen.public import attempts, regating
+from tunegen.public.record import entry_for
 from tunegen.public.sources import target_manifest
+from tunegen.signature import ELEMENT_TYPES
 
+F32 = ELEMENT_TYPES["f32"]
 SECRET = "the-secret-of-somebody"
 EVIL = (
     f"../../{SECRET}", f"/etc/{SECRET}", f"tunegen/../../{SECRET}", f"{SECRET}\0", "$(touch pwned)", "`touch pwned`",
@@ -232,7 +237,7 @@ def test_files_that_are_no_files_are_not_read(toy, tmp_path, caplog):
         assert tuning.import_profile(path, {"features": ["avx2"]}).status in ("unreadable", "malformed", "not_found")
         assert journal._read(path) == []
         assert attempts.read(path) == {}
-        history.keep(path)
+        history.keep(path, "lib")
         (folder / f"{name}.json").symlink_to(path)
     found = load_profiles([folder], "lib", {})
     assert (dict(found.found), len(found.refused)) == ({}, 5)
@@ -284,7 +289,27 @@ def test_lines_of_a_journal_and_of_attempts_are_data(tmp_path, evil):
     with watched():
         journal._read(tmp_path / "a")
         attempts.read(tmp_path / "a")
-        history.earlier(tmp_path / "a")
+        regating._read(tmp_path / "a")
+        history.earlier(tmp_path / "a", "lib")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.data())
+def test_whatever_stands_in_a_record_of_verdicts_a_winner_is_taken_for_good_by_its_own_name_alone(toy, data):
+    if not target_manifest(toy.spec.scope, this_box()).exists():
+        assert tunegen.tune_manifest_set(toy, "row3")
+        age(target_manifest(toy.spec.scope, this_box()))
+    digest = digest_of(entry_for(toy.spec, F32, this_box(), dict.fromkeys(toy.spec.fallback.regimes, "row3"), {}).parts)
+    own = regating.Winner(toy.spec.module, "toy", "f32", "row3", digest).name
+    record = regating.path_for(toy.spec.scope, this_box())
+    names = TEXT | st.sampled_from([own, own[:-1], own.upper()])
+    raw = data.draw(st.dictionaries(names, TEXT | VALUE, max_size=3) | VALUE | st.binary(max_size=9))
+    record.write_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
+    regating._verdicts.clear()
+    with watched():
+        used(toy, target_manifest(toy.spec.scope, this_box()))
+    texts = isinstance(raw, dict) and all(isinstance(reason, str) for reason in raw.values())
+    assert ran(toy, 2000) == (3 if texts and raw.get(own) == "" else 2)
 
 
 @pytest.mark.parametrize("name", [n for n in EVIL if not n.replace("_", "").isalnum()])

@@ -167,5 +167,9 @@ def test_the_command_exports_and_imports(tuned, tmp_path):
     assert json.loads(done.stdout)["profile"]["kernels"]["toy[f32]"]["params"]["ratio"] == 0.25
     wrong = run(tmp_path, "export", made.__name__, "-o", "x.json", "--selector", "cpu")
     assert (wrong.returncode, "is none of model, models" in wrong.stderr) == (2, True)
+    for name, text in (("manifest.json", '{"tunegen": 1}'), ("map.json", '{"toy": "row3"}')):
+        (tmp_path / name).write_text(text)
+        kind = run(tmp_path, "import", str(tmp_path / name), "--selector", "model")
+        assert (kind.returncode, "taken over as a prior" in kind.stderr) == (1, True)
     refused = run(tmp_path, "import", str(path), "--selector", "model")
     assert (refused.returncode, "is none that was imported" in refused.stderr) == (1, True)

@@ -27,6 +27,8 @@ from tunegen.signature import In, InOut, Out, bool_, dtypes, f32, f64, floats
 
 if TYPE_CHECKING:
     from tunegen.public.explain import explain
+    from tunegen.public.live import live
+    from tunegen.public.pins import pin
     from tunegen.public.policy import apply_policy, tune_policy
     from tunegen.public.record import tune_manifest_set
     from tunegen.public.session import session
@@ -62,8 +64,10 @@ __all__ = [
     "f32",
     "f64",
     "floats",
+    "live",
     "load",
     "log_tune_status",
+    "pin",
     "serial",
     "session",
     "split",
@@ -84,8 +88,10 @@ _LATER = {
     "Trial": "trial",
     "apply_policy": "policy",
     "explain": "explain",
+    "live": "live",
     "load": "status",
     "log_tune_status": "status",
+    "pin": "pins",
     "session": "session",
     "tune_manifest_set": "record",
     "tune_policy": "policy",

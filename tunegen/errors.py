@@ -127,6 +127,10 @@ class ScopeNotFound(TunegenError):
     """No scope of this name is installed, and no module of this name declares one."""
 
 
+class ScopeBroken(TunegenError):
+    """The module of a scope raises when it is imported."""
+
+
 class KernelNotFound(TunegenError):
     """No kernel of this name is declared in the scopes at hand."""
 

@@ -6,8 +6,14 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from tunegen import knobs
+
+NOWHERE = Path(os.devnull, "no-home-directory", "tunegen")
+"""A folder that nothing is in and that cannot be made."""
 
 
 def user_manifests() -> Path:
@@ -16,8 +22,19 @@ def user_manifests() -> Path:
 
 
 def system_manifests() -> Path:
-    """Folder of the manifests that an administrator put there for all users."""
+    """Folder of the manifests that an administrator puts there for all users."""
     return _platform("site_data_dir")
+
+
+def all_system_manifests() -> list[Path]:
+    """Every folder where an administrator may have put manifests; `system_manifests` is the first.
+
+    A desktop's session often has more of them than the administrator's shell, and in another order.
+    """
+    import platformdirs
+
+    found = platformdirs.site_data_dir("tunegen", appauthor=False, multipath=True)
+    return [Path(folder).absolute() for folder in found.split(os.pathsep)]
 
 
 def object_cache() -> Path:
@@ -26,9 +43,14 @@ def object_cache() -> Path:
 
 
 def _platform(kind: str) -> Path:
+    """A folder that the platform names: `NOWHERE` for a user without a home, as a container's may be."""
     import platformdirs
 
-    return Path(getattr(platformdirs, kind)("tunegen", appauthor=False)).absolute()
+    try:
+        folder = Path(getattr(platformdirs, kind)("tunegen", appauthor=False))
+    except RuntimeError:
+        return NOWHERE
+    return folder if folder.is_absolute() else NOWHERE
 
 
 def private_folder(folder: Path) -> str:
@@ -57,6 +79,16 @@ def _replaceable(folder: Path) -> str:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return f"others can replace {folder}: they can write to {above} (mode {mode & 0o7777:04o})"
     return ""
+
+
+def as_json(value: Any) -> bytes:
+    """JSON for others to read. A byte of a path that is no UTF-8 becomes a question mark, for JSON cannot hold it."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode(errors="replace")
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ JSON: the file is malformed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +21,8 @@ MAX_BYTES = 16 << 20
 """A larger file is no manifest of ours."""
 KEPT_ENTRIES = 8
 """How many entries of a kind a kernel keeps: one per environment (library version, LLVM) that shares the box."""
+PROVENANCE = "provenance"
+"""The evidence of what comes from a profile: which one, and where that is from."""
 
 
 class RegimeWinner(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ Status = Literal["loaded", "not_found", "unreadable", "malformed", "newer"]
 Kind = Literal["winners", "values"]
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where an entry of a manifest stands: whose it is, and what it holds.
 
     `scope` is "" for a winner that a person wrote into the flat part. `digest` is "" without one.

@@ -10,7 +10,7 @@ from tunegen.box import Box
 from tunegen.choosing.document import Manifest, RegimeWinner
 from tunegen.choosing.profiles import Chosen, Profile, Provenance, Specs
 from tunegen.choosing.resolve import Choice, Outcome, Sources, Tier, resolve
-from tunegen.choosing.selecting import Selector
+from tunegen.choosing.selecting import Selector, architecture_of
 from tunegen.choosing.values import resolve_values
 from tunegen.errors import ProfileError
 from tunegen.grid import REFERENCE
@@ -50,7 +50,7 @@ def from_manifest(
         raise ProfileError((f"the manifest {manifest.path} has nothing to export for {scope}",
                             *(f"{key}: {why}" for key, why in left_out.items())))  # fmt: skip
     profile = Profile(
-        scope, box.architecture, selector, provenance, kernels, TUNING_ABI, threads=threads, priority=priority
+        scope, architecture_of(box), selector, provenance, kernels, TUNING_ABI, threads=threads, priority=priority
     )
     if problem := profile.boxes.problem() or profile.boxes.mismatch(box):
         raise ProfileError((f"the selector does not fit the box that was tuned: {problem}",))

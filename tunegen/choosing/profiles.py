@@ -34,7 +34,7 @@ import msgspec
 
 from tunegen import paths
 from tunegen.box import Box, ancestry
-from tunegen.choosing.document import Entry, Manifest, RegimeWinner
+from tunegen.choosing.document import PROVENANCE, Entry, Manifest, RegimeWinner
 from tunegen.choosing.resolve import Tier
 from tunegen.choosing.selecting import APART, TIED, Ancestry, Boxes, Selector, closure
 from tunegen.choosing.values import values_entry
@@ -47,6 +47,8 @@ from tunegen.requires import parse_requires
 FORMAT = 1
 SUFFIX = ".json"
 MAX_BYTES = 4 << 20
+MOST_SHOWN = 120
+"""Letters of a provenance that a line of text has room for."""
 NONE_SHIPPED = Tier("shipped profile", "profile")
 
 Specs = Mapping[str, Spec]
@@ -67,6 +69,16 @@ class Provenance(msgspec.Struct, frozen=True):
     date: str
     versions: dict[str, str]
     samples: int
+
+    def __str__(self) -> str:
+        text = f"{self.cpu}, {self.date}"
+        return "".join(c if c.isprintable() else "?" for c in text[:MOST_SHOWN])
+
+    def problem(self) -> str:
+        """What is wrong with it, as a sentence; "" when nothing is."""
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", self.date):
+            return ""
+        return f"provenance: the date {self.date!r} is not of the form YYYY-MM-DD"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -218,8 +230,8 @@ def _problems(profile: Profile, scope: str, specs: Specs) -> Iterator[str]:
         yield f"tuning_abi changed from {profile.tuning_abi} to {TUNING_ABI}"
     if why := profile.boxes.problem():
         yield why
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", profile.provenance.date):
-        yield f"provenance: the date {profile.provenance.date!r} is not of the form YYYY-MM-DD"
+    if why := profile.provenance.problem():
+        yield why
     keys = {spec.key(t): spec for spec in specs.values() for t in spec.signature.element_types}
     for key, chosen in profile.kernels.items():
         if key in keys:
@@ -238,7 +250,7 @@ def _wrong(chosen: Chosen, spec: Spec, selector: Selector) -> Iterator[str]:
         elif conditions.count(condition) > 1:
             yield f"the regime {condition!r} has {conditions.count(condition)} winners"
     for regime in chosen.regimes:
-        yield from _wrong_row(regime, spec, selector)
+        yield from wrong_row(regime, spec, selector)
     if chosen.params:
         try:
             spec.schema.check(chosen.params)
@@ -246,7 +258,8 @@ def _wrong(chosen: Chosen, spec: Spec, selector: Selector) -> Iterator[str]:
             yield from error.problems
 
 
-def _wrong_row(regime: RegimeWinner, spec: Spec, selector: Selector) -> Iterator[str]:
+def wrong_row(regime: RegimeWinner, spec: Spec, selector: Selector) -> Iterator[str]:
+    """Why a winner is no row that a profile with this selector may name."""
     if regime.winner == REFERENCE:
         return
     row = spec.grid.find(regime.winner)
@@ -270,10 +283,12 @@ def _tier_name(path: str) -> str:
 def _manifest(path: str, profile: Profile, specs: Specs) -> Manifest:
     """A profile as the manifest that the choosing of variants and values reads."""
     entries: dict[str, list[Any]] = {}
+    said = {PROVENANCE: f"{profile.name}, from {profile.provenance}"}
     for spec in specs.values():
         for element_type in spec.signature.element_types:
             chosen = profile.kernels.get(spec.key(element_type), Chosen())
-            found = [Entry(list(chosen.regimes), "profile")] if chosen.regimes else []
+            regimes = [msgspec.structs.replace(regime, evidence=said) for regime in chosen.regimes]
+            found = [Entry(regimes, "profile")] if regimes else []
             if chosen.params:
                 found.append(values_entry(spec.tuning_key(element_type), chosen.params))
             entries[spec.key(element_type)] = found

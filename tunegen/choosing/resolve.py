@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tunegen.box import Box, differences
+from tunegen.box import Box, Difference, differences
 from tunegen.choosing.document import Entry, Invalid, Manifest
 from tunegen.grid import REFERENCE, Row
 from tunegen.making.spec import Spec, digest_of
@@ -29,28 +29,44 @@ TUNED_SOURCES = ("pin", "manifest", "published")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Whether a suggestion can be used, and why not."""
+    """Whether a suggestion can be used, and why not.
+
+    `fresh` is set on what is stale through another LLVM alone, and was not refused by the gate since: the digest that
+    an entry made now would have. What has `passed` the gate can be used.
+    """
 
     state: State
     reason: str = ""
+    fresh: str = ""
+    passed: bool = False
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """One place to look: a manifest, or one `suffix` for every kernel. `state` and `note` are those of an empty one.
+    """One place to look: a manifest, one `suffix` for every kernel, or `pins`, which are suffixes by key (`exp[f32]`).
+
+    `state` and `note` are those of an empty one.
 
     `values` are values of parameters by key (`exp[f32]`, or `mylib:exp[f32]`), where a set may be partial. A tier that
-    is `serial` was made on this box with another number of threads: it is for kernels that never use them.
+    is `serial` was made on this box with another number of threads: it is for kernels that never use them. One that is
+    `own` lies in the folder of the scope, where a name means no other scope's kernel.
     """
 
     name: str
     source: str
     manifest: Manifest | None = None
     suffix: str = ""
+    pins: Mapping[str, str] = {}
     path: str = ""
     note: str = ""
     state: State = "missing"
     values: Mapping[str, Mapping[str, Any]] = {}
     serial: bool = False
+    own: bool = False
+
+
+def not_gated(suffix: str, digest: str) -> Outcome:
+    """The word on a winner that was found with another LLVM, where nobody can put it through the gate."""
+    return Outcome("stale")
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -58,16 +74,22 @@ class Sources(msgspec.Struct, frozen=True):
 
     `tiers` go from the highest to the one above the fallback chain. `make` makes a variant of the kernel and says what
     came of it. `llvm` is the version of the compiler, `namesakes` are the scopes with a kernel of this name.
+    `gate_again` says of a suffix that was found with another LLVM, and of the digest that an entry made now would have,
+    what the gate says: `ok`, `failed`, or `stale` when it was not asked.
     """
 
     tiers: Sequence[Tier]
     make: Callable[[Row], Outcome]
     llvm: str
     namesakes: tuple[str, ...] = ()
+    gate_again: Callable[[str, str], Outcome] = not_gated
 
 
 class Consulted(msgspec.Struct, frozen=True):
-    """One suggestion that was looked at: from which tier, for which suffix, and what became of it."""
+    """One suggestion that was looked at: from which tier, for which suffix, and what became of it.
+
+    `fresh` and `passed` are those of its outcome.
+    """
 
     tier: str
     source: str
@@ -76,11 +98,13 @@ class Consulted(msgspec.Struct, frozen=True):
     reason: str
     path: str
     evidence: dict[str, Any] = {}
+    fresh: str = ""
+    passed: bool = False
 
     @property
     def usable(self) -> bool:
         """Whether it is what runs."""
-        return self.state in USABLE
+        return self.state in USABLE or self.passed
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -129,7 +153,7 @@ def consult(spec: Spec, element_type: ElementType, box: Box, sources: Sources, r
         found.append(suggestion)
         if suggestion.tier == FALLBACK and suggestion.usable:
             break
-    return found
+    return _gated_again(found, spec, box, sources)
 
 
 def unstamped(stamp: Stamp, reason: str) -> Stamp:
@@ -148,12 +172,45 @@ def _choose(spec: Spec, element_type: ElementType, box: Box, sources: Sources, r
         consulted.append(found)
         if found.usable:
             break
+    consulted = _gated_again(consulted, spec, box, sources)
     chosen = next((c for c in consulted if c.usable), None)
     wanted = [c for c in consulted if c.source in TUNED_SOURCES and c.state != "missing"]
     asked = next((c for c in wanted if c.usable), wanted[0] if wanted else None) or _missing(consulted)
     condition = spec.fallback.regimes[regime]
     emitted, source = (chosen.suffix, chosen.source) if chosen is not None else (None, "fallback")
     return Choice(condition, asked.suffix, emitted, source, asked.state, asked.reason, asked.path, tuple(consulted))
+
+
+def _gated_again(consulted: list[Consulted], spec: Spec, box: Box, sources: Sources) -> list[Consulted]:
+    """What tiers say, after the gate had a word on what another LLVM alone made stale.
+
+    That is for where no choice of this box holds, so that environments with an LLVM each stay out of each other's way.
+    """
+    first = next((number for number, c in enumerate(consulted) if c.usable), len(consulted))
+    if any(c.source in TUNED_SOURCES for c in consulted[first : first + 1]):
+        return consulted
+    asked = list[Consulted]()
+    for found in consulted[:first]:
+        if found.fresh:
+            outcome = gated_again(Outcome(found.state, found.reason, found.fresh), found.suffix, spec, box, sources)
+            found = msgspec.structs.replace(found, **msgspec.structs.asdict(outcome))
+        asked.append(found)
+        if found.passed:
+            break
+    return [*asked, *consulted[len(asked) :]]
+
+
+def gated_again(stale: Outcome, suffix: str, spec: Spec, box: Box, sources: Sources) -> Outcome:
+    """What becomes of a winner that another LLVM alone made stale, after the gate had a word on it."""
+    if suffix == REFERENCE:
+        return Outcome(stale.state, f"{stale.reason}; the reference is as it was", stale.fresh, passed=True)
+    word = sources.gate_again(suffix, stale.fresh)
+    if word.state == "ok":
+        word = _usable(spec, suffix, box, sources)
+    if word.state == "ok":
+        return Outcome(stale.state, f"{stale.reason}; it passed the gate again", stale.fresh, passed=True)
+    reason = "; ".join(filter(None, (stale.reason, word.reason)))
+    return Outcome(stale.state, reason, stale.fresh if word.state == "stale" else "")
 
 
 def _missing(consulted: Sequence[Consulted]) -> Consulted:
@@ -179,22 +236,27 @@ def tiers_for(spec: Spec, tiers: Sequence[Tier]) -> list[Tier]:
 
 def foreign(manifest: Manifest, spec: Spec, box: Box) -> str:
     """Why a manifest does not hold for a kernel on this box: the fields that differ; "" when it does."""
+    return "; ".join(map(str, _unlike(manifest, spec, box)))
+
+
+def _unlike(manifest: Manifest, spec: Spec, box: Box) -> list[Difference]:
     if manifest.box is None:
-        return ""
-    unlike = differences(manifest.box, box, ignore_threads=isinstance(spec.parallel, Serial))
-    return "; ".join(map(str, unlike))
+        return []
+    return differences(manifest.box, box, ignore_threads=isinstance(spec.parallel, Serial))
 
 
 def _from_tier(
     tier: Tier, spec: Spec, element_type: ElementType, box: Box, sources: Sources, regime: int
 ) -> Iterator[Consulted]:
-    def consulted(suffix: str, state: State, reason: str, evidence: dict[str, Any] | None = None) -> Consulted:
-        return Consulted(tier.name, tier.source, suffix, state, reason, tier.path, evidence or {})
+    def consulted(
+        suffix: str, state: State, reason: str, evidence: dict[str, Any] | None = None, fresh: str = ""
+    ) -> Consulted:
+        return Consulted(tier.name, tier.source, suffix, state, reason, tier.path, evidence or {}, fresh)
 
     manifest = tier.manifest
-    if tier.suffix:
-        outcome = _usable(spec, tier.suffix, box, sources)
-        yield consulted(tier.suffix, outcome.state, outcome.reason or tier.note)
+    if suffix := tier.suffix or tier.pins.get(spec.key(element_type), ""):
+        outcome = _usable(spec, suffix, box, sources)
+        yield consulted(suffix, outcome.state, outcome.reason or tier.note)
         return
     if manifest is None or manifest.status == "not_found":
         yield consulted("", tier.state, tier.note)
@@ -203,7 +265,8 @@ def _from_tier(
         yield consulted("", "invalid", f"the manifest is {manifest.status}: {manifest.problem}")
         return
     condition = spec.fallback.regimes[regime]
-    entries = manifest.entries(spec.scope, spec.name, spec.key(element_type), sources.namesakes)
+    namesakes = () if tier.own else sources.namesakes
+    entries = manifest.entries(spec.scope, spec.name, spec.key(element_type), namesakes)
     for entry in entries:
         if isinstance(entry, Invalid):
             yield consulted("", "invalid", entry.reason)
@@ -216,26 +279,41 @@ def _from_tier(
             outcome = _usable(spec, winner.winner, box, sources)
         else:
             outcome = judge_winner(entry, winner.winner, manifest, spec, box, sources)
-        yield consulted(winner.winner, outcome.state, outcome.reason, winner.evidence)
+        yield consulted(winner.winner, outcome.state, outcome.reason, winner.evidence, outcome.fresh)
     if not entries:
         yield consulted("", "missing", tier.note)
 
 
 def judge_winner(entry: Entry, suffix: str, manifest: Manifest, spec: Spec, box: Box, sources: Sources) -> Outcome:
     """Whether an entry of a manifest can be used for this kernel, here and now."""
-    if unlike := foreign(manifest, spec, box):
-        return Outcome("foreign", unlike)
-    if entry.digest:
-        rows = [spec.grid.find(regime.winner) for regime in entry.regimes]
-        perms = [row.perm if row is not None else {} for row in rows]
-        templates = {name: spec.templates.digest(name) for name in entry.templates}
-        if stale := _changed(entry, spec.parts(perms, templates, sources.llvm), templates):
-            known = suffix == REFERENCE or spec.grid.find(suffix) is not None
-            return Outcome("stale", stale) if known else Outcome("unknown", f"{suffix!r} is no row of the grid")
+    unlike = _unlike(manifest, spec, box)
+    # LLVM says which features a box has, and another version may know others
+    as_named = [difference.field for difference in unlike] == ["features"]
+    stale = _stale(entry, suffix, spec, sources) if as_named or not unlike else None
+    if unlike and not (stale is not None and stale.fresh):
+        return Outcome("foreign", "; ".join(map(str, unlike)))
+    if stale is not None:
+        reason = ", ".join([stale.reason, *map(str, unlike)])
+        return msgspec.structs.replace(stale, reason=reason)
     outcome = _usable(spec, suffix, box, sources)
     if outcome.state == "ok" and not entry.digest:
         return Outcome("unverified", "written by hand, without a digest")
     return outcome
+
+
+def _stale(entry: Entry, suffix: str, spec: Spec, sources: Sources) -> Outcome | None:
+    """What changed since an entry was written; None when nothing did, or when nobody can know."""
+    if not entry.digest:
+        return None
+    rows = [spec.grid.find(regime.winner) for regime in entry.regimes]
+    perms = [row.perm if row is not None else {} for row in rows]
+    templates = {name: spec.templates.digest(name) for name in entry.templates}
+    parts = spec.parts(perms, templates, sources.llvm)
+    if not (changed := _changed(entry, parts, templates)):
+        return None
+    if suffix != REFERENCE and spec.grid.find(suffix) is None:
+        return Outcome("unknown", f"{suffix!r} is no row of the grid")
+    return Outcome("stale", changed, _fresh(entry, parts))
 
 
 def _changed(entry: Entry, parts: dict[str, str], templates: dict[str, str]) -> str:
@@ -252,6 +330,12 @@ def _changed(entry: Entry, parts: dict[str, str], templates: dict[str, str]) -> 
             plain = name in ("abi", "llvm", "gate", "gating")
             changed.append(f"{name} changed" + (f" from {then} to {now}" if plain else ""))
     return ", ".join(changed) or "the digest does not match what the entry says of itself"
+
+
+def _fresh(entry: Entry, parts: dict[str, str]) -> str:
+    """The digest that an entry made now would have, if LLVM is all that changed since this one was written; else ""."""
+    then = {**parts, "llvm": entry.parts.get("llvm", "")}
+    return digest_of(parts) if digest_of(then) == entry.digest else ""
 
 
 def _usable(spec: Spec, suffix: str, box: Box, sources: Sources) -> Outcome:

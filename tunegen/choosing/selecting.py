@@ -84,7 +84,7 @@ class Boxes(msgspec.Struct, frozen=True):
     def mismatch(self, box: Box, ancestors: Ancestry = ancestry) -> str:
         """The fields in which a box is not of this class; "" when it is."""
         fields = []
-        if self.architecture != (here := _SAME.get(box.architecture, box.architecture)):
+        if self.architecture != (here := architecture_of(box)):
             return f"architecture: {self.architecture} there, {here} here"
         match self.selector.kind:
             case "model" | "models":
@@ -130,6 +130,11 @@ class Boxes(msgspec.Struct, frozen=True):
         else:
             same = one.kind == two.kind and not set(one.meant).isdisjoint(two.meant)
         return TIED if same and a == b else ""
+
+
+def architecture_of(box: Box) -> str:
+    """The architecture of a box by the name that profiles have for it."""
+    return _SAME.get(box.architecture, box.architecture)
 
 
 def model_of(box: Box) -> Model:

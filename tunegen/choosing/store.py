@@ -22,6 +22,9 @@ from tunegen.parameters import Key, Value
 SUFFIX = ".tune.json"
 LOCK_TIMEOUT_S = 20.0
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+TEMPORARY_LETTERS = 8
+"""How many letters `tempfile` puts behind a prefix."""
+HEX = frozenset("0123456789abcdef")
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -66,23 +69,34 @@ def nearest(folder: Path, box: Box) -> tuple[Path, list[Difference]] | None:
 
 
 def siblings(folder: Path, box: Box, prefix: str = "") -> list[Manifest]:
-    """The manifests in `folder` of the same box with other numbers of threads, the nearest number first.
+    """The manifests in `folder` of this box as another LLVM names its features, and then those of the same box with
+    other numbers of threads, the nearest number first.
 
-    Their names, after `prefix`, begin as the own one does, so no other file is opened.
+    Their names, after `prefix`, are those of a box with this CPU, so no other file is opened.
     """
     head = f"{prefix}{box.cpu}-t"
     try:
-        names = [name for name in os.listdir(folder) if name.startswith(head) and name.endswith(SUFFIX)]
+        names = [name for name in os.listdir(folder) if name.startswith(head) and _is_rest(name.removeprefix(head))]
     except OSError:
         return []
     found = []
     for name in sorted(names):
         manifest = read(folder / name) if name != prefix + box.file_name else None
         theirs = manifest.box if manifest is not None else None
-        if manifest is not None and theirs is not None and theirs.threads != box.threads:
-            same = not differences(theirs, box, ignore_threads=True)
-            found += [(abs(theirs.threads - box.threads), manifest)] if same else []
+        if manifest is not None and theirs is not None:
+            unlike = [difference.field for difference in differences(theirs, box)]
+            found += [(abs(theirs.threads - box.threads), manifest)] if unlike in (["features"], ["threads"]) else []
     return [manifest for _, manifest in sorted(found, key=lambda item: item[0])]
+
+
+def _is_rest(text: str) -> bool:
+    """Whether this is what follows "-t" in the name of a box's manifest: `2-1a2b3c4d.tune.json`.
+
+    An application may be called `mine-znver4-t2`, and its files are not those of an application `mine`.
+    """
+    threads, _, identity = text.removesuffix(SUFFIX).partition("-")
+    number = threads.isascii() and threads.isdecimal()
+    return number and text.endswith(SUFFIX) and len(identity) == 8 and set(identity) <= HEX
 
 
 def write(
@@ -122,6 +136,22 @@ def update(
             after = document.merged(before, described, scope, key, entry)
             _replace(path, document.encode(after))
     return _change(path, before, after, Place(scope, key, entry.kind, entry.digest))
+
+
+def check(path: Path, box: Box) -> None:
+    """Finds out whether `write` could write now, for who has hours of work before that. Raises `StoreError` as it does.
+
+    The folder is made, and the manifest is not touched.
+    """
+    import tempfile
+
+    with _refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path), forks.LOCK:
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            os.close(handle)
+            os.unlink(temporary)
+    _refuse(path, read(path), box)
 
 
 def set_values(
@@ -183,17 +213,22 @@ def _readable(path: Path, box: Box) -> dict[str, Any]:
     manifest = read(path)
     if manifest.status == "not_found":
         return {}
-    if manifest.status == "newer":
-        raise StoreError(f"{path} is left alone: {manifest.problem}", "newer")
+    _refuse(path, manifest, box)
     if manifest.status != "loaded":
         aside = _free_name(path)
         os.replace(path, aside)
         log.warning("%s could not be read (%s); it is kept as %s", path, manifest.problem, aside.name)
         return {}
-    if manifest.box is not None and (unlike := differences(manifest.box, box)):
-        raise StoreError(f"{path} belongs to another box ({'; '.join(map(str, unlike))}); name another file", "foreign")
     raw: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     return raw
+
+
+def _refuse(path: Path, manifest: Manifest, box: Box) -> None:
+    """Raises `StoreError` for a manifest that is not ours to write: of a newer format, or of another box."""
+    if manifest.status == "newer":
+        raise StoreError(f"{path} is left alone: {manifest.problem}", "newer")
+    if manifest.box is not None and (unlike := differences(manifest.box, box)):
+        raise StoreError(f"{path} belongs to another box ({'; '.join(map(str, unlike))}); name another file", "foreign")
 
 
 def _free_name(path: Path) -> Path:
@@ -202,9 +237,15 @@ def _free_name(path: Path) -> Path:
 
 
 def _replace(path: Path, data: bytes) -> None:
+    """`replace` for who holds the lock: what is there under the name of a temporary file is of a writer that died."""
     checked = document.decode(data, str(path))
     if checked.status != "loaded":
         raise StoreError(f"{path} is not written, because the result could not be read back: {checked.problem}")
+    prefix = f".{path.name}."
+    for name in os.listdir(path.parent):
+        if name.startswith(prefix) and len(name) == len(prefix) + TEMPORARY_LETTERS:
+            with suppress(OSError):
+                os.unlink(path.with_name(name))
     replace(path, data)
 
 
@@ -258,6 +299,7 @@ def _write_note(path: Path, text: str) -> None:
 def _locked(path: Path, timeout_s: float | None = None) -> Iterator[None]:
     import filelock
 
+    forks.go_before("filelock")
     holder, limit_s = path.with_name(f".{path.name}.holder"), LOCK_TIMEOUT_S if timeout_s is None else timeout_s
     lock = filelock.FileLock(path.with_name(f".{path.name}.lock"))
     try:

@@ -19,6 +19,7 @@ from tunegen.cli import (
     forget,
     inspect,
     inventory,
+    output,
     profile,
     propose,
     show,
@@ -59,12 +60,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # a library in the current folder can be named, as with `python -m`; installed ones go first
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    output.broken.clear()
     try:
         knobs.start_logging()
         knobs.report_unknown()
         code: int = options.run(options)
         sys.stdout.flush()
-        return code
+        return code or (FAILED if output.broken else DONE)
     except (KernelNotFound, ScopeNotFound, KnobError, ParameterError) as error:
         sys.stderr.write(f"tunegen: {error}\n")
         return USAGE

@@ -22,10 +22,17 @@ def add(subparsers: Any) -> None:
     verify = actions.add_parser("verify", help="check every digest; exit code 1 when something is wrong")
     verify.add_argument("--repair", action="store_true", help="take away what is wrong")
     prune = actions.add_parser("prune", help="take away what is wrong, then what was used least recently")
-    prune.add_argument("--limit", type=knobs.CACHE_LIMIT.read, help="bytes to keep (64M); TUNE_CACHE_LIMIT if left out")
+    prune.add_argument("--limit", type=_limit, help="bytes to keep (64M); TUNE_CACHE_LIMIT if left out")
     for action, run in ((listing, _list), (verify, _verify), (prune, _prune)):
         output.add_json(action)
         action.set_defaults(run=run)
+
+
+def _limit(text: str) -> int:
+    try:
+        return knobs.CACHE_LIMIT.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _cache() -> ObjectCache | None:
@@ -64,8 +71,8 @@ def _verify(options: argparse.Namespace) -> int:
                            "removed": len(found) - len(left), "left": [f._asdict() for f in left]})  # fmt: skip
     else:
         output.write(f"{flaw.path}: {flaw.kind}: {flaw.reason}" for flaw in found)
-        removed = f", {len(found) - len(left)} removed" if options.repair else ""
-        output.write([f"{cache.folder}: {len(found)} files are wrong{removed}" if found else "all is well"])
+        removed = f"{len(found) - len(left)} removed" if options.repair else "`--repair` takes them away"
+        output.write([f"{cache.folder}: wrong files: {len(found)}; {removed}" if found else "all is well"])
     return 1 if left else 0
 
 
@@ -83,7 +90,9 @@ def _prune(options: argparse.Namespace) -> int:
                            "freed_bytes": removed.freed_bytes, "size_bytes": removed.left_bytes})  # fmt: skip
     else:
         output.write(f"{flaw.path}: {flaw.kind}: {flaw.reason}" for flaw in found)
-        output.write([f"{cache.folder}: {removed.files} files removed, {_size(removed.freed_bytes)}; "
+        if found:
+            output.write([f"{cache.folder}: wrong files: {len(found)}; {len(found) - len(left)} removed"])
+        output.write([f"{cache.folder}: {removed.files} files removed to make room, {_size(removed.freed_bytes)}; "
                       f"{_size(removed.left_bytes)} of {_size(limit)} are left"])  # fmt: skip
     return 1 if left or removed.left_bytes > limit else 0
 
@@ -96,7 +105,9 @@ def _table(found: upkeep.Contents) -> None:
     for heading, justify in (("kernel", "left"), ("size", "right"), ("used", "right"), ("digest", "left")):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for item in found.objects:
-        table.add_row(", ".join(item.symbols) or "?", _size(item.size_bytes), _age(item.age_s), item.digest[:16])
+        table.add_row(
+            ", ".join(item.symbols) or "(no record)", _size(item.size_bytes), _age(item.age_s), item.digest[:16]
+        )
     Console(highlight=False).print(table, markup=False)
 
 

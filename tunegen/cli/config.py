@@ -29,13 +29,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(rows: list[Effective]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("setting", "value", "origin", "variable"):
-        table.add_column(heading, overflow="fold")
+    """A line each. The value comes last and whole: most are paths."""
+    lines = [("setting", "origin", "variable", "value")]
     for row in rows:
-        value = "-" if row.value in (None, "") else str(row.value)
-        table.add_row(row.name, f"{value}: {row.problem}" if row.problem else value, row.origin, row.variable)
-    Console(highlight=False).print(table, markup=False)
+        value = "" if row.problem and row.value is None else "-" if row.value in (None, "") else str(row.value)
+        lines.append((row.name, row.origin, row.variable, ": ".join(filter(None, (value, row.problem)))))
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    output.write("  ".join((*map(str.ljust, line[:3], wide), line[3])) for line in lines)

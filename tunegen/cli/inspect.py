@@ -47,7 +47,8 @@ def _print(file: FileRow) -> None:
     console.print(file.path if file.status == "loaded" else f"{file.path}: {file.status}: {file.reason}", markup=False)
     if file.status != "loaded":
         return
-    console.print(f"  {file.architecture} {file.cpu}, {file.threads} threads ({whose})", markup=False)
+    threads = f"{file.threads} thread{'s' if file.threads != 1 else ''}"
+    console.print(f"  {file.architecture} {file.cpu}, {threads} ({whose})", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("  entry", "state", "holds", "why"):
         table.add_column(heading, overflow="fold")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from traceback import extract_tb
 from typing import Any
 
 import msgspec
 
+from tunegen.errors import ScopeBroken, ScopeNotFound
+from tunegen.paths import as_json
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import Scope, find_kernel, find_scope, installed_scopes
 
@@ -18,9 +21,33 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+broken: list[str] = []
+"""Scopes that the command went on without: it has not done all, whatever else it did."""
+
+
 def named_scopes(names: Sequence[str]) -> list[Scope]:
-    """The scopes called `names`; all installed ones without names. Raises `ScopeNotFound`."""
-    return [find_scope(name) for name in names or installed_scopes()]
+    """The scopes called `names`; all installed ones without names.
+
+    One whose module raises when it is imported is said, and costs the others nothing. Raises `ScopeNotFound`, and
+    `ScopeBroken` when no other is left.
+    """
+    found: list[Scope] = []
+    problems = []
+    for name in names or installed_scopes():
+        try:
+            found.append(find_scope(name))
+        except ScopeNotFound:
+            raise
+        except Exception as error:  # a library's module does what it likes
+            last = extract_tb(error.__traceback__)[-1]
+            place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+            problems.append(f"{name} cannot be imported: {type(error).__name__}: {error}{place}")
+    if problems and not found:
+        raise ScopeBroken("; ".join(problems))
+    broken.extend(problems)
+    for problem in problems:
+        sys.stderr.write(f"tunegen: {problem}\n")
+    return found
 
 
 def named_kernel(text: str, scope: str | None) -> tuple[KernelMethods, str | None]:
@@ -38,4 +65,4 @@ def write(lines: Iterable[str]) -> None:
 
 def write_json(value: Any) -> None:
     """One JSON document to stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(msgspec.json.format(as_json(value), indent=2).decode() + "\n")

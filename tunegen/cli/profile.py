@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tunegen.choosing.selecting import Selector
 from tunegen.cli import output
 from tunegen.errors import ProfileError, StoreError
 from tunegen.tuning.profiling import read_selector
+from tunegen.tuning.results import Imported
 
+WRITING = ("read_only", "write_failed")
 SELECTOR = "model, models, microarchitecture or features: those of this box; or such as microarchitecture=znver4"
 
 
@@ -29,10 +32,14 @@ def add(subparsers: Any) -> None:
     export.add_argument("--threads", type=int, metavar="N", help="only for boxes with so many effective threads")
     export.add_argument("--priority", type=int, default=0, help="decides between profiles that are equally specific")
     export.set_defaults(run=run_export)
-    take = commands.add_parser("import", help="take a profile over, under a selector")
-    take.add_argument("file", type=Path, help="the profile")
-    take.add_argument("--selector", required=True, type=_selector, help=SELECTOR)
-    take.set_defaults(run=run_import)
+    take = commands.add_parser("import", help="take a profile over, under a selector, or any manifest as a prior")
+    take.add_argument("file", type=Path, help="the profile; with --as-prior, a profile or a manifest of any box")
+    take.add_argument("--as-prior", action="store_true", help="take over what passes the gate here, as suggestions")
+    take.add_argument("--selector", type=_selector, help=f"{SELECTOR}; a prior is for this box's model when left out")
+    take.add_argument(
+        "--scope", metavar="SCOPE", help="the scope or module that it is for; all installed when left out"
+    )
+    take.set_defaults(run=run_import, usage_error=take.error)
     robust = commands.add_parser("robust", help="the chain that is the least slow where it does worst")
     robust.add_argument("space", nargs="+", type=Path, help="what `tunegen tune --record FILE` wrote, of several boxes")
     robust.set_defaults(run=run_robust)
@@ -58,23 +65,54 @@ def run_export(options: argparse.Namespace) -> int:
     if options.json:
         output.write_json({"path": str(options.output), "profile": found.profile, "left_out": found.left_out})
     else:
-        output.write([f"{options.output}: {len(found.profile.kernels)} kernels, for {found.profile.selector}"])
+        output.write([f"{options.output}: {_kernels(len(found.profile.kernels))}, for {found.profile.selector}"])
         output.write(f"  left out: {key}: {why}" for key, why in found.left_out.items())
     return 0
 
 
 def run_import(options: argparse.Namespace) -> int:
-    """Takes the profile over. Exit code 1 when it is refused, or cannot be written."""
-    output.named_scopes([])
-    found = tuning.import_profile(options.file, options.selector)
+    """Takes the profile, or the prior, over. Exit code 1 when it is refused, or cannot be read or written."""
+    if options.selector is None and not options.as_prior:
+        options.usage_error("say for which boxes: --selector model is for this box's model; or --as-prior")
+    named = output.named_scopes([options.scope] if options.scope else [])
+    if options.as_prior:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{options.file}: each winner goes through the gate of this box first\n")
+        scope = named[0].name if options.scope else None
+        found = tuning.import_prior(options.file, options.selector, scope)
+    else:
+        found = tuning.import_profile(options.file, options.selector)
     if options.json:
         output.write_json(found)
     else:
-        output.write([f"{found.path}: {len(found.rows)} kernels"] if found.status == "updated" else [])
+        output.write(_imported(found))
     if found.status == "updated":
         return 0
-    sys.stderr.write(f"tunegen: {found.path} is not taken over: {found.reason}\n")
+    sys.stderr.write(f"tunegen: {_why_not(options.file, found)}\n")
     return 1
+
+
+def _imported(found: Imported) -> Iterator[str]:
+    """What was taken over, file by file, and what was left out."""
+    for path in dict.fromkeys(row.path for row in found.rows):
+        rows = [row for row in found.rows if row.path == path]
+        word = f"; {found.reason}" if found.status == "updated" and found.reason else ""
+        yield f"{path}: {_kernels(len(rows))}{word}"
+        yield from (f"  {row.key}: {row.reason}" for row in rows if row.reason)
+    for row in found.left_out:
+        # names out of a file: a terminal might obey them
+        text = f"{':'.join(filter(None, (row.scope, row.key)))}: {row.reason}"
+        yield "  left out: " + "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _kernels(number: int) -> str:
+    return "1 kernel" if number == 1 else f"{number} kernels"
+
+
+def _why_not(asked: Path, found: Imported) -> str:
+    if found.status in WRITING:
+        return f"{asked} is not taken over: {found.path} cannot be written: {found.reason}"
+    return f"{asked} is not taken over: {found.reason}"
 
 
 def run_robust(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunegen.cli import output
 from tunegen.public.scope import Scope
-from tunegen.public.status import Row, summary, tune_status
+from tunegen.public.status import Row, summary, titles, tune_status
 
 
 def add(subparsers: Any) -> None:
@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def print_table(rows: Sequence[Row], scopes: Sequence[Scope]) -> None:
-    """The status as a table, with a hint when something is not tuned."""
+def print_table(rows: Sequence[Row], scopes: Sequence[Scope], command: str = "tunegen tune") -> None:
+    """The status as a table, with a hint when something is not tuned: the command that tunes it."""
     from rich.console import Console
     from rich.table import Table
 
@@ -42,13 +42,14 @@ def print_table(rows: Sequence[Row], scopes: Sequence[Scope]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kernel", "for", "runs", "source", "why"):
         table.add_column(heading, overflow="fold")
-    for row in rows:
+    for title, row in zip(titles([(row.scope, row.key) for row in rows]), rows, strict=True):
         for regime in row.regimes:
-            name = f"{row.kernel}[{row.element_type}]" if regime is row.regimes[0] else ""
+            name = title if regime is row.regimes[0] else ""
             why = regime.reason if regime.state == "missing" else f"{regime.state} {regime.reason}".strip()
+            why = "; ".join(filter(None, (why, regime.provenance)))
             table.add_row(name, regime.condition or "all", regime.emitted or "as below", regime.source, why)
     console.print(table, markup=False)
     tuned = sum(row.tuned for row in rows)
     console.print(f"{tuned} of {len(rows)} tuned for this box", markup=False)
     if untuned := [scope.name for scope in scopes if any(r.scope == scope.name and not r.tuned for r in rows)]:
-        console.print(f"to tune the rest, run: tunegen tune {' '.join(untuned)}", markup=False)
+        console.print(f"to tune the rest, run: {command} {' '.join(untuned)}", markup=False)

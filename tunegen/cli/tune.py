@@ -6,26 +6,29 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tunegen import knobs
 from tunegen.box import this_box
 from tunegen.choosing import store
 from tunegen.cli import output
 from tunegen.cli.status import print_table
+from tunegen.errors import StoreError
 from tunegen.harness import history, tuner
 from tunegen.harness.candidates import fitting
 from tunegen.harness.measure import now_s
 from tunegen.harness.report import Event, Report, time_by_stage, where_time_went
 from tunegen.harness.spawn import Stop
-from tunegen.harness.target import names, targets
+from tunegen.harness.target import for_all_users, names, targets
 from tunegen.public import launching
 from tunegen.public.scope import Scope
-from tunegen.public.sources import target_manifest
-from tunegen.public.status import load, summary, tune_status
+from tunegen.public.sources import system_manifest, target_manifest
+from tunegen.public.status import load, summary, titles, tune_status
 
 USAGE, INTERRUPTED = 2, {130, 143}
 
@@ -54,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     Exit code 1 when something could not be tuned or saved, 3 when the box was too noisy, 130 or 143 after a signal.
     """
     end = now_s() + options.budget if options.budget else None
+    if options.system:
+        for_all_users()
     scopes = output.named_scopes(options.scope)
     only = _known(scopes, [name for name in options.only.split(",") if name])
     if options.record and len(scopes) != 1:
@@ -62,22 +67,41 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _dry_run(scopes, only, options)
     named = {scope: [name for name in only if name in names(scope)] for scope in scopes}
-    code, reports = _tune({s: own for s, own in named.items() if own or not only}, options, end)
+    wanted = {scope: own for scope, own in named.items() if own or not only}
+    if options.system and (problem := _no_rights(wanted)):
+        sys.stderr.write(f"tunegen: nothing is tuned for all users: {problem}\n")
+        return tuner.FAILED
+    code, reports = _tune(wanted, options, end)
     load()
     rows = tune_status(*(scope.name for scope in scopes))
-    changed = {scope.name: _changes(scope) for scope in scopes} if options.diff else {}
+    changed = {scope.name: _changes(_manifest(scope, options), scope) for scope in scopes} if options.diff else {}
     if options.json:
         extra = {"changes": _listed(changed)} if options.diff else {}
         seconds = time_by_stage(reports)
         output.write_json({**summary(rows), "reports": reports, "seconds": seconds, **extra})
         return code
-    print_table(rows, scopes)
+    print_table(rows, scopes, "tunegen tune --system" if options.system else "tunegen tune")
     _print_gains(reports)
     if options.diff:
         output.write(_lines(changed))
     if reports:
         output.write([where_time_went(reports)])
     return code
+
+
+def _manifest(scope: Scope, options: argparse.Namespace) -> Path:
+    """The file that new winners of a scope go to."""
+    return (system_manifest if options.system else target_manifest)(scope.name, this_box())
+
+
+def _no_rights(scopes: Iterable[Scope]) -> str:
+    """Why the system's manifests of these scopes cannot be written by whoever this is, or ""."""
+    try:
+        for scope in scopes:
+            store.check(system_manifest(scope.name, this_box()), this_box())
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def _tune(scopes: dict[Scope, list[str]], options: argparse.Namespace, end: float | None) -> tuple[int, list[Report]]:
@@ -101,9 +125,8 @@ def _tune(scopes: dict[Scope, list[str]], options: argparse.Namespace, end: floa
     return min(ended) if ended else tuner.FAILED, reports
 
 
-def _changes(scope: Scope) -> list[history.Change]:
-    path = target_manifest(scope.name, this_box())
-    return history.changes(history.previous(path), store.read(path), scope.name)
+def _changes(path: Path, scope: Scope) -> list[history.Change]:
+    return history.changes(history.previous(path, scope.name), store.read(path), scope.name)
 
 
 def _listed(changed: dict[str, list[history.Change]]) -> dict[str, list[dict[str, Any]]]:
@@ -113,16 +136,16 @@ def _listed(changed: dict[str, list[history.Change]]) -> dict[str, list[dict[str
 def _lines(changed: dict[str, list[history.Change]]) -> list[str]:
     """A line for each winner that is not what it was, and the number of the others."""
     lines = ["", "against the manifest before:"]
-    found = [change for changes in changed.values() for change in changes]
-    for change in found:
+    found = [(scope, change) for scope, changes in changed.items() for change in changes]
+    for title, (_, change) in zip(titles([(scope, c.key) for scope, c in found]), found, strict=True):
         if change.what != "same":
-            place = f"{change.key} if {change.condition}" if change.condition else change.key
+            place = f"{title} if {change.condition}" if change.condition else title
             before, after = (
                 f"{winner or 'nothing'}{f' ({ratio:.2f} x default)' if ratio is not None else ''}"
                 for winner, ratio in ((change.before, change.ratio_before), (change.after, change.ratio_after))
             )
             lines.append(f"  {change.what}: {place}: {before} -> {after}")
-    same = sum(change.what == "same" for change in found)
+    same = sum(change.what == "same" for _, change in found)
     return [*lines, f"  the same: {same}"]
 
 
@@ -137,10 +160,11 @@ def _known(scopes: list[Scope], only: list[str]) -> list[str]:
 
 def _dry_run(scopes: list[Scope], only: list[str], options: argparse.Namespace) -> int:
     box = this_box()
-    found = {
-        s.name: {t.key: fitting(t.spec.grid, box).count() for t in targets(s, only, retune=options.retune)}
-        for s in scopes
-    }
+    found = {}
+    for scope in scopes:
+        manifest = _manifest(scope, options) if options.system else None
+        chosen = targets(scope, only, retune=options.retune, manifest=manifest)
+        found[scope.name] = {target.key: fitting(target.spec.grid, box).count() for target in chosen}
     if options.json:
         output.write_json({name: {key: count.rows for key, count in keys.items()} for name, keys in found.items()})
     else:
@@ -158,16 +182,18 @@ def _run_tuner(
     command += ["--only", ",".join(only)] if only else []
     command += ["--retune"] if options.retune else []
     command += ["--noisy-ok"] if options.noisy_ok else []
+    command += ["--system"] if options.system else []
     command += ["--strict", ",".join(sorted(options.strict))] if options.strict else []
     command += ["--record", str(options.record.absolute())] if options.record else []
     command += ["--budget", f"{budget:.3f}s"] if budget is not None else []
+    place = {knobs.MANIFEST.name: str(_manifest(scope, options))} if options.system else {}
     # a group of its own: a signal reaches it once, from here, and not from the terminal too
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         pass_fds=[writing],
-        env=launching.environment(),
+        env={**launching.environment(), **place},
         process_group=0,
     )
     os.close(writing)
@@ -216,12 +242,12 @@ def _print_gains(reports: list[Report]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("tuned", "for", "winner", "vs untuned", "vs reference"):
         table.add_column(heading, overflow="fold", justify="right" if heading.startswith("vs") else "left")
-    for report in reports:
+    for title, report in zip(titles([(report.scope, report.key) for report in reports]), reports, strict=True):
         if report.problem:
-            table.add_row(report.key, "", report.problem, "", "")
+            table.add_row(title, "", report.problem, "", "")
         for regime in report.result.regimes if report.result is not None else ():
             table.add_row(
-                report.key, regime.condition or "all", regime.winner, f"{regime.gain:.2f} x",
+                title, regime.condition or "all", regime.winner, f"{regime.gain:.2f} x",
                 f"{regime.reference_gain:.2f} x",
             )  # fmt: skip
     console = Console(highlight=False)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tunegen.box import Box, this_box
+from tunegen.choosing.document import PROVENANCE
 from tunegen.choosing.resolve import Choice
 from tunegen.errors import KernelNotFound
 from tunegen.public.kernel import KernelMethods
@@ -55,10 +56,10 @@ class Explanation(msgspec.Struct, frozen=True):
         """The explanation as text."""
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         regime = f"regime `{self.regime}`" if self.regime else "the unconditional regime"
-        lines = [
-            f"{self.kernel}[{self.element_type}]({sizes}): {self.emitted} from {self.source}, in {regime}",
-            f"box: {self.box.cpu}, {self.box.threads} threads, {self.box.id}",
-        ]
+        call = f"{self.kernel}[{self.element_type}]" + (f"({sizes})" if sizes else "")
+        threads = f"{self.box.threads} thread{'s' if self.box.threads > 1 else ''}"
+        lines = [f"{call}: {self.emitted} from {self.source}, in {regime}",
+                 f"box: {self.box.cpu}, {threads}, {self.box.id}"]  # fmt: skip
         lines += map(_tier_line, self.tiers)
         return lines + self._evidence_lines() + self._value_lines()
 
@@ -69,6 +70,8 @@ class Explanation(msgspec.Struct, frozen=True):
         return [f"  parameters: {values} from {self.values_source}", *(f"  {_tier_line(t)}" for t in self.value_tiers)]
 
     def _evidence_lines(self) -> list[str]:
+        if self.source == "profile" and PROVENANCE in self.evidence:
+            return [f"  profile: {self.evidence[PROVENANCE]}"]
         try:
             e = msgspec.convert(self.evidence, Evidence)
         except msgspec.ValidationError:

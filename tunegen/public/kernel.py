@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tunegen import knobs
 from tunegen.box import this_box
 from tunegen.calling import Dispatcher, native_type
-from tunegen.choosing.resolve import Consulted, Stamp, consult
+from tunegen.choosing.resolve import Consulted, Stamp, consult, resolve
 from tunegen.choosing.values import ValueChoice
 from tunegen.errors import KernelNotFound
 from tunegen.grid import REFERENCE, Grid, Row
@@ -65,7 +65,7 @@ class KernelMethods(Dispatcher):
 
     @property
     def stamp(self) -> Mapping[str, Stamp]:
-        """The stamp of each element type, frozen until the next `load`."""
+        """The stamp of each element type, frozen until the next `load`, or swap of a winner by the policy live."""
         self.ensure_loaded()
         return self._stamped.stamps
 
@@ -96,6 +96,12 @@ class KernelMethods(Dispatcher):
         self._maker = Maker(self.spec, setting.box)
         self._variants = None
         self._stamped = stamp((self, *self.companions.values()), self._maker, setting)
+
+    def coming(self, element_type: ElementType) -> Stamp:
+        """The stamp that `load` would pick now. Nothing is installed."""
+        setting = process_setting()
+        sources = Maker(self.spec, setting.box).sources(setting, element_type)
+        return resolve(self.spec, element_type, setting.box, sources)
 
     def consult(self, element_type: ElementType, regime: int) -> list[Consulted]:
         """What every tier says of one regime, as things are now."""

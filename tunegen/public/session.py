@@ -15,12 +15,12 @@ from tunegen.calling import Dispatcher, native_type
 from tunegen.choosing import store
 from tunegen.choosing.published import Generation, current
 from tunegen.choosing.resolve import NO_ENTRY, Stamp, Tier
-from tunegen.errors import KernelNotFound, ParameterError, SessionError
-from tunegen.grid import REFERENCE
+from tunegen.errors import ParameterError, SessionError
 from tunegen.making.spec import Spec
 from tunegen.parameters import Value
 from tunegen.public import sources
 from tunegen.public.kernel import CompanionMethods, KernelMethods
+from tunegen.public.pins import Pins, session_pins
 from tunegen.public.scope import find_keys, scopes
 from tunegen.public.setting import Setting, Values, new_executor
 from tunegen.public.stamping import Maker, stamp
@@ -104,7 +104,7 @@ class Session:
     """Choices as they were when it was made, by `tunegen.session(...)`. Use it in a `with`; any thread may.
 
     `threads` is how many threads its kernels may use, `generation` has the published values that it sees, `hints` is
-    what the host said.
+    what the host said, `pins` are the suffixes that were asked for, by scope and name in a manifest.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class Session:
         for name in scopes():
             self._tiers_of(name, self._box)
             self._tiers_of(name, descriptor)
-        setting = Setting(self._box, descriptor, self._tiers_of, self.generation, lambda: self.executor, _pins(pins))
+        self.pins: Pins = session_pins(pins)
+        setting = Setting(self._box, descriptor, self._tiers_of, self.generation, lambda: self.executor, self.pins)
         self._setting = msgspec.structs.replace(setting, parameters=_parameters(parameters, setting))
 
     def __repr__(self) -> str:
@@ -209,20 +210,6 @@ def _manifest(given: str | Path | None) -> Tier | None:
     found = store.read(path)
     note = f"no manifest {path}" if found.status == "not_found" else NO_ENTRY
     return Tier("session manifest", "manifest", found, path=str(path), note=note)
-
-
-def _pins(given: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The suffix for each scope and manifest key. One for an element type goes before one for the kernel."""
-    found = {}
-    for name in sorted(given, key=lambda name: "[" in name):
-        kernel, types = find_keys(name)
-        suffix = given[name]
-        if suffix != REFERENCE and (not isinstance(suffix, str) or kernel.spec.grid.find(suffix) is None):
-            raise KernelNotFound(
-                f"{name}: {suffix!r} is no row; rows are {REFERENCE}, {kernel.spec.grid.names()}"
-            )  # fmt: skip
-        found.update({(kernel.spec.scope, kernel.spec.key(t)): suffix for t in types})
-    return found
 
 
 def _parameters(given: Mapping[str, Mapping[str, Value]], setting: Setting) -> dict[tuple[str, str], dict[str, Value]]:

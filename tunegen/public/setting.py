@@ -52,7 +52,14 @@ class Setting(msgspec.Struct, frozen=True):
 
     def sources(self, spec: Spec, element_type: ElementType, make: Callable[[Row], Outcome]) -> Sources:
         """The sources of the choice of variants for one kernel and element type."""
-        return sources.sources(spec.name, self._places(spec, element_type, self.box), make)
+        places = self._places(spec, element_type, self.box)
+
+        def gate_again(suffix: str, digest: str) -> Outcome:
+            from tunegen.public import regating
+
+            return regating.gate_again(spec, element_type, self.box, places, suffix, digest)
+
+        return sources.sources(spec.name, places, make, gate_again)
 
     def values(self, spec: Spec, element_type: ElementType) -> ValueChoice:
         """The values of a kernel's parameters for one element type."""
@@ -73,7 +80,13 @@ def process_setting() -> Setting:
     """The setting of kernels that are called without a session: the process's default session."""
     box = this_box()
     # asked several times for a kernel, so the places are looked up once in a setting
-    return Setting(box, box, cache(sources.tiers), current(), lambda: partial(_process_executor, box.threads))
+    return Setting(box, box, cache(sources.tiers), current(), lambda: _process_threads(box.threads))
+
+
+def _process_threads(threads: int) -> Threads:
+    """Once a call needed threads they are there, so kernels that are stamped anew do not wait for them."""
+    there = _process_executor.cache_info().currsize > 0
+    return _process_executor(threads) if there else partial(_process_executor, threads)
 
 
 @cache

@@ -1,5 +1,6 @@
 """What is in force in this process, and where it comes from: a call, the environment, the application, a library, or
-nobody, so that the default holds. The first of these that says something decides.
+nobody, so that the default holds. The first of these that says something decides; only the manifest of a session
+stands below that of the environment.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tunegen.errors import KnobError
 from tunegen.knobs import Knob
 from tunegen.making.cache import ObjectCache
 from tunegen.public import policy, sources
+from tunegen.public.background import SHARE
 from tunegen.public.scope import Scope, scopes
 from tunegen.public.session import Session
 
@@ -29,7 +31,7 @@ class Effective(msgspec.Struct, frozen=True):
     """
 
     name: str
-    value: str | int | None
+    value: str | int | float | None
     origin: Origin
     variable: str = ""
     problem: str = ""
@@ -39,9 +41,10 @@ class Effective(msgspec.Struct, frozen=True):
 def effective(session: Session | None = None) -> list[Effective]:
     """Every setting of this process, or of a session in it. Never raises: a bad variable is a row with a problem."""
     rows = [_knob(knob, session) for knob in knobs.TABLE]
-    rows.append(Effective("system", str(paths.system_manifests()), "default", doc="folder of all users' manifests"))
+    system, doc = str(paths.system_manifests()), "folder of all users' manifests, where `tune --system` puts them"
+    rows.append(Effective("system", system, "default", doc=doc))
     for scope in scopes().values():
-        rows += [_written(scope), _tuner(scope), _profiles(scope)]
+        rows += [_written(scope), _tuner(scope), _profiles(scope), *_pins(scope, session)]
     return rows
 
 
@@ -57,6 +60,7 @@ def _knob(knob: Knob[Any], session: Session | None) -> Effective:
         knobs.CACHE: lambda: (paths.object_cache(), "default"),
         knobs.THREADS: lambda: (effective_threads(), "default"),
         knobs.LOG: _log_level,
+        knobs.SHARE: _share,
     }
     if origin == "default" and knob in unset:
         value, origin = unset[knob]()
@@ -77,7 +81,16 @@ def _read(knob: Knob[Any]) -> tuple[Any, Origin, str]:
 
 def _policy() -> tuple[str, Origin]:
     declared = policy.declared()
-    return (declared, "application") if declared else ("fallback", "default")
+    return (declared.missing, "application") if declared is not None else ("fallback", "default")
+
+
+def _share() -> tuple[float | None, Origin]:
+    """What the policy live gives its tuners; those of other policies have all of a core."""
+    declared = policy.declared()
+    if declared is not None and declared.share is not None:
+        return declared.share, "application"
+    in_force = _read(knobs.POLICY)[0] or _policy()[0]
+    return SHARE if in_force == policy.LIVE else None, "default"
 
 
 def _named_manifest(session: Session | None) -> tuple[Any, Origin]:
@@ -103,7 +116,8 @@ def _written(scope: Scope) -> Effective:
     named, home = knobs.MANIFEST.is_set(), knobs.HOME.is_set()
     application = not named and sources.application_manifest() is not None
     origin: Origin = "application" if application else "environment" if named or home else "default"
-    return Effective(name, str(path), origin, knobs.HOME.name if home and not named else knobs.MANIFEST.name, "", doc)
+    variable = knobs.HOME if home and not named and not application else knobs.MANIFEST
+    return Effective(name, str(path), origin, variable.name, "", doc)
 
 
 def _tuner(scope: Scope) -> Effective:
@@ -117,3 +131,12 @@ def _profiles(scope: Scope) -> Effective:
     folder = str(scope.profiles) if scope.profiles else None
     origin: Origin = "library" if scope.profiles else "default"
     return Effective(f"{scope.name}: profiles", folder, origin, doc="winners that the library ships")
+
+
+def _pins(scope: Scope, session: Session | None) -> list[Effective]:
+    own = session.pins if session is not None else {}
+    asked: dict[str, tuple[str, Origin]] = {}
+    asked |= {key: (suffix, "application") for key, suffix in sources.program_pins(scope.name).items()}
+    asked |= {key: (suffix, "call") for (name, key), suffix in own.items() if name == scope.name}
+    doc = "the row that is asked for"
+    return [Effective(f"{scope.name}: pin of {key}", *pinned, doc=doc) for key, pinned in asked.items()]

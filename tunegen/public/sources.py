@@ -6,16 +6,18 @@ Manifests are read when the first kernel asks, and stay as they were until `refr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tunegen import forks, knobs, log, paths
 from tunegen.box import Box, Difference, this_box
 from tunegen.choosing import store
 from tunegen.choosing.document import Manifest
-from tunegen.choosing.resolve import NO_ENTRY, Outcome, Sources, Tier
+from tunegen.choosing.resolve import NO_ENTRY, Outcome, Sources, Tier, not_gated
 from tunegen.errors import CompilerUnavailable
 from tunegen.grid import REFERENCE, Row
 from tunegen.making.compile import llvm_version
@@ -30,6 +32,7 @@ _nearest: dict[tuple[Path, Box], tuple[Path, list[Difference]] | None] = {}
 _siblings: dict[tuple[Path, Box, str], list[Manifest]] = {}
 _profiles: dict[tuple[str, Box | None], tuple[int, Profiles, list[Tier]]] = {}
 _applications: list[tuple[str, Path]] = []
+_pins: dict[tuple[str, str], str] = {}
 
 
 def tune_manifest(name: str, dir: str | Path = ".") -> Path:  # noqa: A002 - the contract's word
@@ -46,6 +49,22 @@ def tune_manifest(name: str, dir: str | Path = ".") -> Path:  # noqa: A002 - the
     with _lock:
         _applications[:] = [(n, p) for n, p in _applications if n != name] + [(name, path)]
     return path
+
+
+def set_pins(pins: Mapping[tuple[str, str], str | None]) -> None:
+    """Keeps what the program pins, by scope and key; None takes a pin away."""
+    with _lock:
+        for place, suffix in pins.items():
+            if suffix is None:
+                _pins.pop(place, None)
+            else:
+                _pins[place] = suffix
+
+
+def program_pins(scope: str) -> dict[str, str]:
+    """The suffixes that the program pins in a scope, by key."""
+    with _lock:
+        return {key: suffix for (name, key), suffix in _pins.items() if name == scope}
 
 
 def refresh() -> None:
@@ -72,6 +91,11 @@ def application_manifest() -> Path | None:
     return _applications[-1][1] if _applications else None
 
 
+def system_manifest(scope: str, box: Box) -> Path:
+    """The file for new winners of a scope that all users share."""
+    return paths.system_manifests() / scope / box.file_name
+
+
 def target_manifest(scope: str, box: Box) -> Path:
     """The file that the rail names for new winners: `TUNE_MANIFEST`, the application's, else the user's."""
     named = knobs.MANIFEST.get()
@@ -86,7 +110,7 @@ def files_at_hand() -> list[Path]:
     """Every manifest that this process may look at, in the order of the tiers, and those of other boxes beside them."""
     named = knobs.MANIFEST.get()
     folders = [path.parent for _, path in reversed(_applications)]
-    for base in (paths.user_manifests(), paths.system_manifests()):
+    for base in (paths.user_manifests(), *paths.all_system_manifests()):
         folders += sorted(folder for folder in base.glob("*") if folder.is_dir())
     found = [named] if named is not None else []
     for folder in folders:
@@ -94,7 +118,10 @@ def files_at_hand() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def sources(kernel: str, places: Sequence[Tier], make: Callable[[Row], Outcome]) -> Sources:
+def sources(
+    kernel: str, places: Sequence[Tier], make: Callable[[Row], Outcome],
+    gate_again: Callable[[str, str], Outcome] = not_gated,
+) -> Sources:  # fmt: skip
     """The sources of a kernel's choice, with these tiers."""
     try:
         llvm = llvm_version()
@@ -102,7 +129,7 @@ def sources(kernel: str, places: Sequence[Tier], make: Callable[[Row], Outcome])
         warn_once(f"no usable compiler, so kernels run their Python reference: {error}")
         llvm = "none"
     namesakes = tuple(sorted(s.name for s in scopes().values() if kernel in s.kernels))
-    return Sources(places, make, llvm, namesakes)
+    return Sources(places, make, llvm, namesakes, gate_again)
 
 
 @cache
@@ -123,14 +150,16 @@ def tiers(scope: str, box: Box, manifest: Tier | None = None) -> list[Tier]:
     if named is not None:
         found.append(file_tier("TUNE_MANIFEST", named))
     found += [manifest] if manifest is not None else []
-    found += [Tier("program pin", "pin"), Tier("published value", "published")]
+    found += [Tier("program pin", "pin", pins=program_pins(scope)), Tier("published value", "published")]
     for name, path in reversed(_applications):
         found.append(file_tier(f"application manifest {name}", path.with_name(f"{name}-{box.file_name}")))
-        found += _of_other_threads(f"application manifest {name}", path.parent, box, f"{name}-")
-    user, system = paths.user_manifests() / scope, paths.system_manifests() / scope
-    found += [_box_file("user manifest", user, box), *_of_other_threads("user manifest", user, box)]
-    found.append(file_tier("system manifest", system / box.file_name, quiet=True))
-    return [*found, *_of_other_threads("system manifest", system, box), *_profile_tiers(scope, box)]
+        found += _siblings_of(f"application manifest {name}", path.parent, box, f"{name}-")
+    user = paths.user_manifests() / scope
+    own = [_box_file("user manifest", user, box), *_siblings_of("user manifest", user, box)]
+    for system in (base / scope for base in paths.all_system_manifests()):
+        own.append(file_tier("system manifest", system / box.file_name, quiet=True))
+        own += _siblings_of("system manifest", system, box)
+    return [*found, *(msgspec.structs.replace(tier, own=True) for tier in own), *_profile_tiers(scope, box)]
 
 
 def file_tier(name: str, path: Path, *, quiet: bool = False) -> Tier:
@@ -153,21 +182,29 @@ def _box_file(name: str, folder: Path, box: Box) -> Tier:
     if near is None:
         return Tier(name, "manifest", path=str(path), note=NO_ENTRY)
     other, unlike = near
+    if [difference.field for difference in unlike] == ["features"]:
+        # its own tier speaks for it
+        return Tier(name, "manifest", path=str(path), note=NO_ENTRY)
     return Tier(name, "manifest", path=str(other), note="; ".join(map(str, unlike)), state="foreign")
 
 
-def _of_other_threads(name: str, folder: Path, box: Box, prefix: str = "") -> list[Tier]:
-    """What this box with other numbers of threads has in a folder, for kernels that never use them."""
+def _siblings_of(name: str, folder: Path, box: Box, prefix: str = "") -> list[Tier]:
+    """What a folder has of this box as another LLVM names its features, and, for kernels that never use threads, of
+    this box with other numbers of them.
+    """
     key = (folder, box, prefix)
     with _lock:
         if key not in _siblings:
             _siblings[key] = store.siblings(folder, box, prefix)
         found = _siblings[key]
-    return [
-        Tier(f"{name} for {other.box.threads} threads", "manifest", other, path=other.path, serial=True)
-        for other in found
-        if other.box is not None
-    ]
+    tiers = []
+    for other in found:
+        if other.box is not None and other.box.threads != box.threads:
+            named = f"{name} for {other.box.threads} threads"
+            tiers.append(Tier(named, "manifest", other, path=other.path, serial=True))
+        else:
+            tiers.append(Tier(f"{name} with other features", "manifest", other, path=other.path))
+    return tiers
 
 
 def imported_profiles(scope: str) -> Path:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
-from tunegen import knobs, log
+import msgspec
+
+from tunegen import knobs
 from tunegen.box import Box
 from tunegen.calling import REFERENCE as REFERENCE_CALLEE
 from tunegen.calling import Callee, Dispatcher
@@ -25,7 +26,7 @@ from tunegen.signature import ElementType
 Family = Mapping[str, make.Linked]
 
 
-class Stamped(NamedTuple):
+class Stamped(msgspec.Struct, frozen=True):
     """What came of stamping, by name of element type: empty in the modes tune and test, where the reference runs."""
 
     stamps: Mapping[str, Stamp] = MappingProxyType({})
@@ -60,7 +61,7 @@ class Maker:
         except CompilerUnavailable as error:
             return Outcome("failed", str(error))
         except (RenderError, CompileError) as error:
-            log.warning("%s: %s", self.spec.function.symbol(element_type, row.suffix), error)
+            warn_once(f"{self.spec.function.symbol(element_type, row.suffix)}: {error}")
             return Outcome("failed", str(error))
 
     def callees(self, function: str, element_type: str, stamp: Stamp) -> list[Callee | None]:
@@ -72,7 +73,8 @@ class Maker:
             elif choice.emitted == REFERENCE:
                 callees.append(REFERENCE_CALLEE)
             else:
-                callees.append(Callee(*self._made[element_type, choice.emitted][function]))
+                linked = self._made[element_type, choice.emitted][function]
+                callees.append(Callee(linked.address, linked.scratch))
         return callees
 
 

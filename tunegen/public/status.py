@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from tunegen.cases import facts
+from tunegen.choosing.document import PROVENANCE
 from tunegen.choosing.resolve import Choice, Stamp
 from tunegen.grid import REFERENCE
 from tunegen.public.kernel import KernelMethods
@@ -17,10 +19,11 @@ from tunegen.public.sources import refresh
 from tunegen.signature import ElementType
 
 
-class Regime(msgspec.Struct, frozen=True):
+class Regime(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one regime; `condition` is "" for the unconditional one.
 
-    `tuned` is true where no case falls in the regime, too: there is nothing to tune.
+    `tuned` is true where no case falls in the regime, too: there is nothing to tune. `provenance` is there where the
+    variant comes from a profile: which one, and where that is from.
     """
 
     condition: str
@@ -30,9 +33,10 @@ class Regime(msgspec.Struct, frozen=True):
     state: str
     reason: str
     tuned: bool
+    provenance: str = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one kernel and element type. The plain fields are those of the unconditional regime.
 
     `asked` is the suffix of the entry that was looked at first, `emitted` the one that runs.
@@ -49,10 +53,19 @@ class Row(msgspec.Struct, frozen=True):
     path: str
     tuned: bool
     regimes: tuple[Regime, ...]
+    provenance: str = ""
 
     def __str__(self) -> str:
-        detail = self.source if self.tuned and self.state == "ok" else f"{self.source}: {self._why()}"
-        return f"{self.kernel}[{self.element_type}]: {self.emitted} ({detail})"
+        return f"{self.key}: {self.emitted} ({self._detail()})"
+
+    @property
+    def key(self) -> str:
+        """The kernel and element type as a manifest names them: `gemm[f32]`."""
+        return f"{self.kernel}[{self.element_type}]"
+
+    def _detail(self) -> str:
+        source = f"{self.source} {self.provenance}" if self.provenance else self.source
+        return source if self.tuned and self.state == "ok" else f"{source}: {self._why()}"
 
     def _why(self) -> str:
         if self.state == "missing":
@@ -70,6 +83,11 @@ def tune_status(*scope_names: str, kernels: Iterable[str] | None = None) -> list
     cannot be found, `KernelNotFound` for a kernel that no scope declares.
     """
     return [row for kernel, types in _keys(chosen_scopes(scope_names), kernels) for row in _rows(kernel, types)]
+
+
+def coming_row(kernel: KernelMethods, element_type: ElementType) -> Row:
+    """The row that a `load` would lead to, as manifests are now. Stamps nothing."""
+    return _row(kernel, element_type.name, kernel.coming(element_type))
 
 
 def _keys(chosen: Sequence[Scope], names: Iterable[str] | None) -> list[tuple[KernelMethods, tuple[ElementType, ...]]]:
@@ -92,7 +110,7 @@ def _row(kernel: KernelMethods, element_type: str, stamp: Stamp | None) -> Row:
     last, tuned = regimes[-1], all(regime.tuned for regime in regimes)
     return Row(
         kernel.name, element_type, last.asked, last.emitted, last.source, last.state, last.reason, kernel.spec.scope,
-        path, tuned, tuple(regimes),
+        path, tuned, tuple(regimes), last.provenance,
     )  # fmt: skip
 
 
@@ -104,7 +122,9 @@ def _regimes(kernel: KernelMethods, stamp: Stamp) -> list[Regime]:
 
 
 def _regime(c: Choice, tuned: bool) -> Regime:
-    return Regime(c.condition, c.asked, c.emitted or "", c.source, c.state, c.reason, tuned)
+    evidence = next((consulted.evidence for consulted in c.consulted if consulted.usable), {})
+    provenance = str(evidence.get(PROVENANCE, "")) if c.source == "profile" else ""
+    return Regime(c.condition, c.asked, c.emitted or "", c.source, c.state, c.reason, tuned, provenance)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -116,12 +136,24 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def titles(places: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of keys of some scopes: `gemm[f32]`, or `mylib:gemm[f32]` where several scopes have a key of this name."""
+    count = Counter(key for _, key in set(places))
+    return [f"{scope}:{key}" if count[key] > 1 else key for scope, key in places]
+
+
+def row_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each row, as `str` makes it, with the scope where the name alone does not say which kernel it is."""
+    named = zip(titles([(row.scope, row.key) for row in rows]), rows, strict=True)
+    return [f"{title}{str(row).removeprefix(row.key)}" for title, row in named]
+
+
 def status_lines(rows: Sequence[Row]) -> list[str]:
     """The status as text: a head, a line per kernel and element type, and a hint when something is not tuned."""
     tuned = sum(row.tuned for row in rows)
     lines = [f"tune status ({tuned}/{len(rows)} kernels tuned for this box):"]
-    for row in rows:
-        lines.append(f"  {row}")
+    for line, row in zip(row_lines(rows), rows, strict=True):
+        lines.append(f"  {line}")
         lines += [f"    if {r.condition}: {r.emitted or 'passed on'} ({r.source})" for r in row.regimes if r.condition]
     untuned = dict.fromkeys(row.scope for row in rows if not row.tuned)
     if untuned:

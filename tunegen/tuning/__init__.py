@@ -6,6 +6,7 @@ wrong arguments raise `ParameterError`, `KernelNotFound` or `ScopeNotFound` befo
 
 from tunegen.tuning.calibrating import apply, calibrate
 from tunegen.tuning.inspecting import inspect
+from tunegen.tuning.priors import import_prior
 from tunegen.tuning.profiling import export_profile, import_profile
 from tunegen.tuning.reading import default_path, load, parameters, propose
 from tunegen.tuning.writing import forget
@@ -17,6 +18,7 @@ __all__ = [
     "default_path",
     "export_profile",
     "forget",
+    "import_prior",
     "import_profile",
     "inspect",
     "load",

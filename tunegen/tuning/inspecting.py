@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tunegen.box import Box, differences, this_box
 from tunegen.choosing import store
 from tunegen.choosing.document import Entry, Invalid, Manifest, RegimeWinner
-from tunegen.choosing.resolve import Outcome, Sources, foreign, judge_winner
+from tunegen.choosing.resolve import USABLE, Outcome, Sources, foreign, gated_again, judge_winner
 from tunegen.choosing.values import judge
 from tunegen.errors import CompilerUnavailable
 from tunegen.making.compile import llvm_version
 from tunegen.making.spec import Spec
-from tunegen.public import sources
+from tunegen.public import regating, sources
 from tunegen.public.scope import scopes
 from tunegen.signature import ElementType
 from tunegen.tuning.results import EntryRow, FileRow, Inspection
@@ -92,18 +93,38 @@ def _declared(scope: str, key: str) -> tuple[Spec, ElementType] | str:
 
 
 def _judged(manifest: Manifest, spec: Spec, element_type: ElementType, entry: Entry, box: Box) -> Outcome:
-    if unlike := foreign(manifest, spec, box):
-        return Outcome("foreign", unlike)
     if entry.kind == "values":
-        return judge(entry, spec.tuning_key(element_type), spec.schema)
-    outcomes = [judge_winner(entry, r.winner, manifest, spec, box, _unmade()) for r in entry.regimes]
+        unlike = foreign(manifest, spec, box)
+        return Outcome("foreign", unlike) if unlike else judge(entry, spec.tuning_key(element_type), spec.schema)
+    outcomes = list(_winners(manifest, spec, element_type, entry, box))
     return next((outcome for outcome in outcomes if outcome.state != "ok"), outcomes[0])
 
 
-def _unmade() -> Sources:
-    """Sources that take every variant for one that can be made."""
+def serves(manifest: Manifest, scope: str, key: str, entry: Entry | Invalid) -> bool:
+    """Whether a stale entry will be used all the same: LLVM alone changed since, the gate has not refused all of its
+    winners, and no entry beside it holds.
+    """
+    found = _declared(scope, key)
+    if isinstance(found, str) or isinstance(entry, Invalid) or entry.kind == "values":
+        return False
+    beside = manifest.entries(scope, found[0].name, key, ())
+    if any(entry_state(manifest, scope, key, other)[0] in USABLE for other in beside):
+        return False
+    return any(outcome.fresh for outcome in _winners(manifest, *found, entry, this_box()))
+
+
+def _winners(manifest: Manifest, spec: Spec, element_type: ElementType, entry: Entry, box: Box) -> Iterator[Outcome]:
+    """What becomes of each winner of an entry."""
+    unmade = _unmade(spec, element_type, box)
+    for winner in (regime.winner for regime in entry.regimes):
+        outcome = judge_winner(entry, winner, manifest, spec, box, unmade)
+        yield gated_again(outcome, winner, spec, box, unmade) if outcome.fresh else outcome
+
+
+def _unmade(spec: Spec, element_type: ElementType, box: Box) -> Sources:
+    """Sources that take every variant for one that can be made, and have the gate's word from before alone."""
     try:
         llvm = llvm_version()
     except CompilerUnavailable:
         llvm = "none"
-    return Sources((), lambda row: Outcome("ok"), llvm)
+    return Sources((), lambda row: Outcome("ok"), llvm, (), partial(regating.remembered, spec, element_type, box))

@@ -55,18 +55,22 @@ def export_profile(
     `threads` restricts it to that number of effective threads; `priority` decides between profiles that are equally
     specific. Raises `ScopeNotFound`, and `ProfileError` when nothing is left or the selector does not fit the box.
     """
-    from tunegen.harness.reports import about
-
     declared = find_scope(scope)
     file = Path(path) if path is not None else sources.target_manifest(declared.name, this_box())
     manifest = store.read(file)
-    specs = {name: kernel.spec for name, kernel in declared.kernels.items()}
-    head = about("calibration", manifest.box)
-    provenance = Provenance(head.box.cpu, head.date, head.versions, _samples(manifest, declared.name))
     chosen = read_selector(selector) if isinstance(selector, str) else selector
     return from_manifest(
-        manifest, declared.name, specs, llvm_version(), chosen, provenance, threads=threads, priority=priority
-    )
+        manifest, declared.name, specs_of(declared.name), llvm_version(), chosen,
+        provenance_of(manifest, declared.name), threads=threads, priority=priority,
+    )  # fmt: skip
+
+
+def provenance_of(manifest: Manifest, scope: str) -> Provenance:
+    """Where the choices of a manifest for a scope come from, as of today."""
+    from tunegen.harness.reports import about
+
+    head = about("calibration", manifest.box)
+    return Provenance(head.box.cpu, head.date, head.versions, _samples(manifest, scope))
 
 
 def _samples(manifest: Manifest, scope: str) -> int:
@@ -84,7 +88,7 @@ def import_profile(path: str | Path, selector: Selector | Mapping[str, Any] | st
     below what is tuned there; one of the same name is replaced. Never raises for what is in the file. Raises
     `ProfileError` for a selector that cannot be read, `ScopeNotFound` for a scope that cannot be found.
     """
-    chosen = _selector(selector)
+    chosen = selector_from(selector)
     file = Path(path)
     try:
         raw = msgspec.json.decode(paths.read_plain(file, MAX_BYTES), type=dict[str, Any])
@@ -95,12 +99,14 @@ def import_profile(path: str | Path, selector: Selector | Mapping[str, Any] | st
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return Imported("malformed", str(file), f"not JSON: {error}")
     scope = raw.get("scope")
+    if "tunegen_profile" not in raw:
+        return Imported("refused", str(file), "it is no profile; what a manifest has can be taken over as a prior")
     if not isinstance(scope, str) or scope not in scopes():
         return Imported("refused", str(file), f"its scope {scope!r} is none that was imported")
     target = sources.imported_profiles(scope) / (file.name.removesuffix(SUFFIX).lstrip(".") + SUFFIX)
     data = msgspec.json.format(msgspec.json.encode({**raw, "selector": chosen}), indent=1) + b"\n"
     try:
-        profile = read_profile(data, target.name, scope, _specs(scope), _beside(scope, target))
+        profile = read_profile(data, target.name, scope, specs_of(scope), beside(scope, target))
         target.parent.mkdir(parents=True, exist_ok=True)
         store.replace(target, data)
     except ProfileError as error:
@@ -113,7 +119,8 @@ def import_profile(path: str | Path, selector: Selector | Mapping[str, Any] | st
     return Imported("updated", str(target), "", rows)
 
 
-def _selector(given: Selector | Mapping[str, Any] | str) -> Selector:
+def selector_from(given: Selector | Mapping[str, Any] | str) -> Selector:
+    """The selector that is given as itself, as text or as in a profile. Raises `ProfileError`."""
     if isinstance(given, Selector):
         return given
     if isinstance(given, str):
@@ -124,11 +131,12 @@ def _selector(given: Selector | Mapping[str, Any] | str) -> Selector:
         raise ProfileError((f"the selector {given!r}: {error}",)) from None
 
 
-def _specs(scope: str) -> dict[str, Spec]:
+def specs_of(scope: str) -> dict[str, Spec]:
+    """The kernels of an imported scope."""
     return {name: kernel.spec for name, kernel in scopes()[scope].kernels.items()}
 
 
-def _beside(scope: str, target: Path) -> list[Profile]:
+def beside(scope: str, target: Path) -> list[Profile]:
     """The profiles that are there, but the one that is replaced, each named by its file."""
     found = sources.shipped_profiles(scope)
     others = found.found.items() if found is not None else ()

@@ -183,10 +183,20 @@ class Calibration(msgspec.Struct, frozen=True):
     results: tuple[Any, ...] = ()
 
 
-class Imported(msgspec.Struct, frozen=True):
-    """What importing a profile came to: all of it or nothing. `rows` are the keys that it has values or winners for."""
+ImportStatus = ReadStatus | WriteStatus | Literal["refused"]
+"""What became of an import: written; or it was refused; or the file could not be read, or the other not written."""
 
-    status: ReadStatus | WriteStatus | Literal["refused"]
+
+class Imported(msgspec.Struct, frozen=True):
+    """What importing came to. `rows` are the keys for which values or winners were taken over, `left_out` those of a
+    prior that cannot be used here. A profile is taken over as a whole or not at all.
+
+    `path` is the file that was written, or the one that could not be read or used. `reason` says why, where `status` is
+    not "updated", and else whether an earlier prior was replaced.
+    """
+
+    status: ImportStatus
     path: str
     reason: str = ""
     rows: tuple[Row, ...] = ()
+    left_out: tuple[Row, ...] = ()

@@ -18,7 +18,7 @@ from tunegen.public.kernel import KernelMethods
 from tunegen.public.scope import scopes
 from tunegen.public.setting import process_setting
 from tunegen.public.target import Target
-from tunegen.tuning.inspecting import entry_state
+from tunegen.tuning.inspecting import entry_state, serves
 from tunegen.tuning.keys import all_targets, targets
 from tunegen.tuning.results import Row, Write
 
@@ -157,6 +157,8 @@ def _forget(file: Path, wanted: set[tuple[str, str]], *, stale: bool, values_onl
         if (wanted and (place.scope, place.key) not in wanted) or (stale and state not in UNUSABLE):
             return False
         if values_only and place.kind != "values":
+            return False
+        if stale and state == "stale" and serves(manifest, place.scope, place.key, entry):
             return False
         reasons[place] = f"{state}: {reason}" if reason else state
         return True
