@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_calling_kit import address, element, entry, fill_body, kernel, variant
-from tunegen.calling import SERIAL, dispatch
+from tunegen.calling import SERIAL, dispatch, slow
 from tunegen.calling.entry.ir import Writer
 from tunegen.calling.entry.regimes import condition_ir
 from tunegen.calling.native import REFERENCE, Callee
@@ -201,7 +201,7 @@ def test_a_call_that_native_code_should_take_and_does_not_is_an_internal_error(
 ) -> None:
     """Copies that do not fit would otherwise go round for ever."""
     made = marked([1, 2, 3, 4])
-    monkeypatch.setattr(dispatch, "_fitting", lambda operand, checked: checked.arrays[operand.name])
+    monkeypatch.setattr(slow, "_fitting", lambda operand, checked: checked.arrays[operand.name])
     with pytest.raises(TunegenError, match=r"mark: internal error: native code refuses float32\[3, 2\] with strides"):
         made(np.zeros((3, 4), "f4")[:, ::2], np.zeros(3, "f4"))
     assert (made(np.zeros((3, 2), "f4"), np.zeros(3, "f4")) == 4).all()
@@ -209,20 +209,20 @@ def test_a_call_that_native_code_should_take_and_does_not_is_an_internal_error(
 
 def test_stamping_anew_between_choice_and_call_runs_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     made = marked([1, 2, 3, 4])
-    real = dispatch._fitting
+    real = slow._fitting
 
     def stamping(operand: Any, checked: Any) -> Any:
         made.install(entry(made), {"f32": [REFERENCE] * 4})
         return real(operand, checked)
 
-    monkeypatch.setattr(dispatch, "_fitting", stamping)
+    monkeypatch.setattr(slow, "_fitting", stamping)
     assert (made(np.zeros((3, 4), "f4")[:, ::2], np.zeros(3, "f4")) == -1).all()
 
 
 def test_the_guard_is_of_one_thread_alone() -> None:
     made = marked([1, 2, 3, -1])
     x, out = np.zeros((3, 1), "f4"), np.zeros(1, "f4")
-    dispatch._thread.attempt = (made, (x, out))
+    slow._thread.attempt = (made, (x, out))
     try:
         found = []
         thread = threading.Thread(target=lambda: found.append(made(x, out)))
@@ -230,4 +230,4 @@ def test_the_guard_is_of_one_thread_alone() -> None:
         thread.join()
         assert found[0] is out
     finally:
-        dispatch._thread.attempt = None
+        slow._thread.attempt = None

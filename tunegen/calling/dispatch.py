@@ -1,14 +1,13 @@
-"""A kernel's callable: native when it is stamped, with a Python slow path that converts, explains or refuses."""
+"""A kernel's callable: native when it is stamped; what native code does not take goes the slow path, in Python."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from tunegen import forks
 from tunegen.calling.dispatching import Dispatching
@@ -23,13 +22,8 @@ from tunegen.calling.native import (
     native_type,
     table_offset,
 )
-from tunegen.errors import TunegenError
 from tunegen.expressions import MAX_SIZE_BITS
-from tunegen.signature import Operand, Signature
-
-if TYPE_CHECKING:
-    from tunegen.calling.checking import Arrays, Checked
-    from tunegen.calling.layout import Array
+from tunegen.signature import Signature
 
 RELEASE_GIL_ABOVE = 1 << 15
 """Products of sizes that take some microseconds: giving the GIL away and taking it back costs about 30 ns."""
@@ -50,16 +44,15 @@ class _OfReference:
         return getattr(inspect, self._reader)(instance.reference)
 
 
-class _Thread(threading.local):
-    """The native call that the slow path is trying in this thread, by kernel and arguments."""
-
-    attempt: tuple[Dispatcher, tuple[Any, ...]] | None = None
-
-
 _NO_VALUES: Mapping[str, Mapping[str, int]] = MappingProxyType({})
-_thread = _Thread()
-_REFUSED = object()
-"""What a native call returns to the slow path that made it, when the entry does not take its arguments."""
+
+
+@cache
+def _slow_path() -> Callable[[Dispatcher, tuple[Any, ...], Mapping[str, Any]], Any]:
+    """Programs whose calls all run natively do without it, and the rooms that it needs."""
+    from tunegen.calling import slow
+
+    return slow.call
 
 
 class Dispatcher:
@@ -112,6 +105,11 @@ class Dispatcher:
     def table_offset(self) -> int:
         """Where the entry finds the address of the table in this object: an argument of `entry_ir`."""
         return table_offset(type(self))
+
+    @property
+    def stamping(self) -> Stamping | None:
+        """What calls run as now; None for the reference."""
+        return self._installed
 
     @property
     def installed(self) -> bool:
@@ -185,9 +183,10 @@ class Dispatcher:
 
     def choose(self, element_type: str, sizes: Mapping[str, int]) -> Callee | None:
         """The variant that a call of these sizes runs, or None for the reference."""
-        return self._choose(self._installed, element_type, sizes)
+        return self.chosen(self._installed, element_type, sizes)
 
-    def _choose(self, stamp: Stamping | None, element_type: str, sizes: Mapping[str, int]) -> Callee | None:
+    def chosen(self, stamp: Stamping | None, element_type: str, sizes: Mapping[str, int]) -> Callee | None:
+        """The variant that a call of these sizes runs under `stamp`, or None for the reference."""
         if stamp is None:
             return None
         row = stamp.rows.get(element_type, (None,))
@@ -211,38 +210,9 @@ class Dispatcher:
                 self._loading = False
 
     def _slow(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes any call: binds and checks it, then runs the reference, or a variant on fitting copies."""
-        attempt = _thread.attempt
-        if attempt is not None and attempt[0] is self and not kwargs and _identical(attempt[1], args):
-            return _REFUSED
-        # programs whose calls all run natively do without these rooms
-        from tunegen.calling.binding import bind
-        from tunegen.calling.checking import check
+        return _slow_path()(self, args, kwargs)
 
-        self.slow_calls += 1
-        given = bind(self.name, self.signature, args, kwargs)
-        checked = check(self.name, self.signature, given)
-        stamp = self._installed
-        if stamp and self._choose(stamp, checked.element_type.name, checked.sizes):
-            self._run_native(stamp, checked, given)
-        else:
-            self.reference(*self._arguments(checked.arrays, given))
-        # outputs come back as the objects that were passed, as from a native call
-        results = [given.get(p.name, checked.arrays[p.name]) for p in self.signature.outputs]
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def _attempt(self, arguments: tuple[Any, ...]) -> Any:
-        """Calls natively. The answer is `_REFUSED` when the entry refuses."""
-        before, _thread.attempt = _thread.attempt, (self, arguments)
-        try:
-            return self(*arguments)
-        finally:
-            _thread.attempt = before
-
-    def _arguments(self, arrays: Arrays, given: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(arrays[p.name] if isinstance(p, Operand) else given[p.name] for p in self.signature.parameters)
-
-    def _make_executor(self, stamp: Stamping) -> None:
+    def make_executor(self, stamp: Stamping) -> None:
         """Makes the executor that a split call has waited for, if that is why the entry refuses."""
         if callable(stamp.executor):
             # outside of the lock: a session that gives its executor has one of its own
@@ -251,52 +221,6 @@ class Dispatcher:
                 if self._installed is stamp and self._table is not None:
                     self._installed = msgspec.structs.replace(stamp, executor=executor)
                     self._table.fill(self._installed)
-
-    def _run_native(self, stamp: Stamping, checked: Checked, given: Mapping[str, Any]) -> None:
-        """Runs a variant on fitting copies: that of `stamp`, or of what the kernel is stamped with meanwhile."""
-        fitting = {p.name: _fitting(p, checked) for p in self.signature.operands}
-        arguments = self._arguments(fitting, given)
-        while self._attempt(arguments) is _REFUSED:
-            self._make_executor(stamp)
-            with self._install_lock:
-                now = self._installed
-            if now is stamp:
-                raise TunegenError(f"{self.name}: internal error: native code refuses {_describe(arguments)}")
-            if now is None or not self._choose(now, checked.element_type.name, checked.sizes):
-                self.reference(*arguments)
-                break
-            stamp = now
-        for operand in self.signature.outputs:
-            result, used = checked.arrays[operand.name], fitting[operand.name]
-            if result is not None and used is not None and used is not result:
-                result[...] = used
-
-
-def _fitting(operand: Operand, checked: Checked) -> Array | None:
-    """The array, or a copy that the native entry takes."""
-    from tunegen.calling.layout import contiguous_copy, layout_fault
-
-    array = checked.arrays[operand.name]
-    if array is None:
-        return None
-    entangled = operand.name in checked.entangled
-    if operand.written:
-        return contiguous_copy(array) if entangled else array
-    inner_size = checked.sizes[operand.dims[-1].symbol] if operand.dims else (checked.shape or (1,))[-1]
-    if array.shape[-1:] == (inner_size,) or not (operand.dims or checked.shape):
-        return contiguous_copy(array) if entangled or layout_fault(array, written=False) else array
-    return contiguous_copy(array, inner_size)
-
-
-def _identical(these: tuple[Any, ...], those: tuple[Any, ...]) -> bool:
-    return len(these) == len(those) and all(a is b for a, b in zip(these, those, strict=True))
-
-
-def _describe(arguments: tuple[Any, ...]) -> str:
-    return ", ".join(
-        f"{a.dtype.name}{list(a.shape)} with strides {a.strides}" if isinstance(a, np.ndarray) else repr(a)
-        for a in arguments
-    )
 
 
 Dispatcher.__doc__ = _OfReference("getdoc", Dispatcher.__doc__)  # type: ignore[assignment]
