@@ -335,7 +335,7 @@ def test_the_command_says_what_it_made_and_why_not(
     assert found["files"] == sorted((f"lib{name}.so", f"{name}.h", f"{name}.json"))
     code, out, err = tunegen_export("made", "--stamp", "fallback")
     assert (code, out) == (1, "")
-    assert "FreezeError" in err
+    assert err.startswith("tunegen: ")
     assert "made exists and is not an empty folder" in err
     code, out, _ = tunegen_export("plain", "--stamp", "fallback", "--only", "each[f32]", "--classes", HERE[0])
     assert (code, out.splitlines()[0]) == (0, f"{name}_each_f32 for {HERE[0]}: row1")

@@ -14,6 +14,7 @@ from toys import TOY
 import tunegen
 from tunegen.public.attempts import Attempt
 from tunegen.public.background import Background
+from tunegen.public.live import Live
 
 BOTH = TOY + TOY.replace("def toy", "def tea")
 PROGRAM = """
@@ -130,6 +131,17 @@ print(live.status().state)
     done = live(stage, tuner, body)
     assert done.stdout == "paused False 2\n[] False\nTrue 3 done\ndone\n", done.stderr
     assert len(stage.starts) == 2
+
+
+def test_a_pause_outlasts_a_tune_at_once_that_it_came_in():
+    own = Live()
+    with own.aside():
+        own.pause()
+    assert own._rests
+    own.resume()
+    with own.aside(), own.aside():
+        assert own._rests
+    assert not own._rests
 
 
 def test_what_is_stopped_goes_on_when_a_policy_is_applied_again(stage):

@@ -71,7 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"tunegen: {error}\n")
         return USAGE
     except TunegenError as error:
-        sys.stderr.write(f"tunegen: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tunegen: {error}\n")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -89,7 +89,13 @@ class Background:
         self._thread: threading.Thread | None = None
         self._state: State = "off"
         self._paused = self._stopped = False
+        self._asides = 0
         self.follows = False
+
+    @property
+    def _rests(self) -> bool:
+        """Whether no tuner may start: paused, or while this process tunes at once."""
+        return self._paused or self._asides > 0
 
     def begin(self, rows: Sequence[Row], share: float, timeout_s: float | None) -> Begun:
         """Takes on what is not tuned, each kernel once in a process. `timeout_s` is for each of them.
@@ -134,7 +140,7 @@ class Background:
 
     def _goes_on(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or not self._paused)
+            self._changed.wait_for(lambda: self._stopped or not self._rests)
         if self._stopped or not self._left:
             self._report()
         with self._changed:
@@ -158,7 +164,7 @@ class Background:
 
     def _rest(self, seconds: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._paused or not self._left, seconds)
+            self._changed.wait_for(lambda: self._stopped or self._rests or not self._left, seconds)
 
     def _round(self) -> bool:
         """Takes over what others have found, and tunes one kernel, unless others have the turn. Whether it has."""
@@ -212,7 +218,7 @@ class Background:
         known = attempts.read(turn_of(scope))
         with self._changed:
             names = [name for name in self._left if name.scope == scope.name]
-            if self._paused or self._stopped or not names:
+            if self._rests or self._stopped or not names:
                 return
             name = min(names, key=lambda n: known[str(n)].tries if str(n) in known else 0)
             self._at = name
@@ -240,7 +246,7 @@ class Background:
         """Knows the tuner that is at work. It ends at once where it was not to begin."""
         with self._changed:
             self._tuner = tuner
-            unwanted = self._paused or self._stopped
+            unwanted = self._rests or self._stopped
         if unwanted:
             tuner.stop(AT_ONCE_S)
 

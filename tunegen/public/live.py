@@ -30,18 +30,22 @@ class Live(Background):
         """
         with self._changed:
             self._paused = True
-            tuner = self._tuner
-            self._changed.notify_all()
-        if tuner is not None:
-            tuner.stop(launching.GRACE_S)
-        with self._changed:
-            self._changed.wait_for(lambda: self._at is None, launching.GRACE_S)
+        self._end_tuner()
 
     def resume(self) -> None:
         """Goes on after `pause`."""
         with self._changed:
             self._paused = False
             self._changed.notify_all()
+
+    def _end_tuner(self) -> None:
+        with self._changed:
+            tuner = self._tuner
+            self._changed.notify_all()
+        if tuner is not None:
+            tuner.stop(launching.GRACE_S)
+        with self._changed:
+            self._changed.wait_for(lambda: self._at is None, launching.GRACE_S)
 
     def stop(self) -> None:
         """Ends the tuner and this thread of the process, until a policy is applied again."""
@@ -62,15 +66,16 @@ class Live(Background):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """A pause while this process tunes at once."""
-        at_work = self._thread is not None and not self._paused
-        if at_work:
-            self.pause()
+        """Has no tuner in the background while this process tunes at once."""
+        with self._changed:
+            self._asides += 1
         try:
+            self._end_tuner()
             yield
         finally:
-            if at_work:
-                self.resume()
+            with self._changed:
+                self._asides -= 1
+                self._changed.notify_all()
 
     def begin(self, rows: Sequence[Row], share: float, timeout_s: float | None) -> Begun:
         """Takes on what is not tuned; see `Background`."""
@@ -104,7 +109,7 @@ class Live(Background):
         """In the child of a fork: the tuner is the parent's, and the winners are for both."""
         follows = self._thread is not None and not self._stopped
         self._changed, self._thread, self._tuner, self._at = threading.Condition(), None, None, None
-        self._paused, self.follows = False, follows
+        self._paused, self._asides, self.follows = False, 0, follows
         if follows:
             with suppress(RuntimeError), self._changed:
                 self._start()
