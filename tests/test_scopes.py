@@ -243,4 +243,4 @@ def test_a_scope_that_cannot_be_imported_costs_a_command_the_exit_code_and_nothi
     assert "tunegen: toylib_typo cannot be imported: SyntaxError: " in err
     assert cli.run(["status", name]) == 0
     assert cli.run(["tune", "toylib_typo"]) == 1
-    assert "ScopeBroken: toylib_typo cannot be imported" in capsys.readouterr().err
+    assert "tunegen: toylib_typo cannot be imported" in capsys.readouterr().err

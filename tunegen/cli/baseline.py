@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def _compare(options: argparse.Namespace) -> int:
         output.write_json(proposed)
         return DONE
     rows = [(p.key, p.parameter, p.ours, p.theirs, "none" if p.value is None else p.value, p.reason) for p in proposed]
-    _table(("kernel", "parameter", "here", "there", "portable default", "why"), rows)
+    output.write_table(("kernel", "parameter", "here", "there", "portable default", "why"), rows)
     if not proposed:
         output.write(["no parameter was calibrated on both boxes"])
     return DONE
@@ -71,10 +70,10 @@ def _print(found: Baseline) -> None:
     output.write([f"{box.vendor} {box.cpu}, family {box.family}, model {box.model}, {box.threads} threads; "
                   + ", ".join(f"{name}={value}" for name, value in found.policy.items())])  # fmt: skip
     output.write(f"{start.what}: {start.ms:.1f} ms, {start.ratio:.2f} times numpy's import" for start in found.start_up)
-    _table(
+    output.write_table(
         ("peak", "threads", "10^9/s"), [(p.element_type, p.threads, f"{p.gflops:.0f}") for p in found.roofline.peaks]
     )
-    _table(
+    output.write_table(
         ("level", "threads", "read GB/s", "copy", "streamed"),
         [(b.level, b.threads, *(f"{x:.0f}" for x in (b.read_gbs, b.copy_gbs, b.stream_gbs)))
          for b in found.roofline.bandwidths],
@@ -86,18 +85,6 @@ def _print(found: Baseline) -> None:
         distance = f"{f.distance:.2f}" if f.distance else ""
         rows.append((place, f.key, f.size, f"{f.observed} of {f.threads}", f"{f.wall_ns / 1e3:.1f}",
                      f"{f.cpu_ns / 1e3:.1f}", f"{f.utilisation:.0%}", distance))  # fmt: skip
-    _table(("", "kernel", "size", "threads", "wall us", "CPU us", "used", "roofline x"), rows)
+    output.write_table(("", "kernel", "size", "threads", "wall us", "CPU us", "used", "roofline x"), rows)
     seen = Counter(f"{name}: {counter.status}" for f in found.figures for name, counter in f.counters.items())
     output.write([f"counters: {', '.join(f'{status} {times} times' for status, times in seen.items())}"])
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console(highlight=False).print(table, markup=False)

@@ -98,17 +98,11 @@ def _prune(options: argparse.Namespace) -> int:
 
 
 def _table(found: upkeep.Contents) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, justify in (("kernel", "left"), ("size", "right"), ("used", "right"), ("digest", "left")):
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for item in found.objects:
-        table.add_row(
-            ", ".join(item.symbols) or "(no record)", _size(item.size_bytes), _age(item.age_s), item.digest[:16]
-        )
-    Console(highlight=False).print(table, markup=False)
+    rows = [
+        (", ".join(item.symbols) or "(no record)", _size(item.size_bytes), _age(item.age_s), item.digest[:16])
+        for item in found.objects
+    ]
+    output.write_table(("kernel", "size", "used", "digest"), rows, right=("size", "used"))
 
 
 def _size(size_bytes: float) -> str:

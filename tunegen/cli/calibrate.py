@@ -115,21 +115,19 @@ def _announce(text: str) -> None:
 
 
 def _print_table(report: CalibrationReport) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("kernel", "parameter", "value", "outcome", "why"):
-        table.add_column(heading, overflow="fold")
+    rows: list[tuple[str, ...]] = []
     for result in report.results:
         for decision in result.decisions:
-            values = "\n".join(str(decision.values[name]) for name in decision.names)
-            table.add_row(result.name, "\n".join(decision.names), values, decision.outcome, decision.reason)
+            said: tuple[str, str] = (decision.outcome, decision.reason)
+            for name in decision.names:
+                rows.append((result.name, name, str(decision.values[name]), *said))
+                said = ("", "")
         if result.problem:
-            table.add_row(result.name, "", "", "not saved", result.problem)
-    console.print(table if report.results else "no kernel here has a calibration", markup=False)
-    for path in dict.fromkeys(result.path for result in report.results if result.path):
-        console.print(f"saved in {path}", markup=False)
-    if report.ended:
-        console.print(f"not all is finished: {report.ended}", markup=False)
+            rows.append((result.name, "", "", "not saved", result.problem))
+    if report.results:
+        output.write_table(("kernel", "parameter", "value", "outcome", "why"), rows)
+    else:
+        output.write(["no kernel here has a calibration"])
+    paths = dict.fromkeys(result.path for result in report.results if result.path)
+    output.write(f"saved in {path}" for path in paths)
+    output.write([f"not all is finished: {report.ended}"] if report.ended else [])

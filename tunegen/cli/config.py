@@ -29,10 +29,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(rows: list[Effective]) -> None:
-    """A line each. The value comes last and whole: most are paths."""
-    lines = [("setting", "origin", "variable", "value")]
+    """A line each. The value comes last: most are paths."""
+    lines = []
     for row in rows:
         value = "" if row.problem and row.value is None else "-" if row.value in (None, "") else str(row.value)
         lines.append((row.name, row.origin, row.variable, ": ".join(filter(None, (value, row.problem)))))
-    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    output.write("  ".join((*map(str.ljust, line[:3], wide), line[3])) for line in lines)
+    output.write_table(("setting", "origin", "variable", "value"), lines)

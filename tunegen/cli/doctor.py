@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from tunegen.cli import output
 from tunegen.harness import doctor
-from tunegen.harness.doctor import Check
 
 REFUSED = 3
 
@@ -26,17 +24,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.write_json(found)
     else:
-        _print_table(found.checks)
+        rows = [(check.name, check.state, check.read, check.advice) for check in found.checks]
+        output.write_table(("check", "state", "read", "what to do"), rows)
     return REFUSED if found.verdict == "refused" else 0
-
-
-def _print_table(checks: Sequence[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("check", "state", "read", "what to do"):
-        table.add_column(heading, overflow="fold")
-    for check in checks:
-        table.add_row(check.name, check.state, check.read, check.advice)
-    Console(highlight=False).print(table, markup=False)

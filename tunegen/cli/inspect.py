@@ -39,21 +39,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(file: FileRow) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
     whose = "this box" if file.local else "; ".join(file.differences)
-    console.print(file.path if file.status == "loaded" else f"{file.path}: {file.status}: {file.reason}", markup=False)
+    output.write([file.path if file.status == "loaded" else f"{file.path}: {file.status}: {file.reason}"])
     if file.status != "loaded":
         return
     threads = f"{file.threads} thread{'s' if file.threads != 1 else ''}"
-    console.print(f"  {file.architecture} {file.cpu}, {threads} ({whose})", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("  entry", "state", "holds", "why"):
-        table.add_column(heading, overflow="fold")
+    output.write([f"  {file.architecture} {file.cpu}, {threads} ({whose})"])
+    rows = []
     for entry in file.entries:
         winners = ", ".join(f"{suffix} if {c}" if c else suffix for c, suffix in entry.winners.items())
         name = f"{entry.scope}:{entry.key}" if entry.scope else entry.key
-        table.add_row(f"  {name}", entry.state, winners or written(entry.values), entry.reason)
-    console.print(table, markup=False)
+        rows.append((f"  {name}", entry.state, entry.reason, winners or written(entry.values)))
+    output.write_table(("  entry", "state", "why", "holds"), rows)

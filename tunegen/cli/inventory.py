@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from tunegen.cli import output
-from tunegen.public.inventory import Coverage, State, inventory
+from tunegen.public.inventory import State, inventory
 
 
 def add(subparsers: Any) -> None:
@@ -28,18 +28,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.write_json({"kernels": [{"key": c.key, **msgspec.to_builtins(c)} for c in found], "states": totals})
     else:
-        _print_table(found)
+        rows = [(f"{c.scope}:{c.key}", c.state, c.reason, ", ".join(c.manual)) for c in found]
+        output.write_table(("kernel", "state", "why", "by hand"), rows)
         output.write([", ".join(f"{count} {state}" for state, count in totals.items())])
     return 0
-
-
-def _print_table(found: list[Coverage]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("kernel", "state", "why", "by hand"):
-        table.add_column(heading, overflow="fold")
-    for coverage in found:
-        table.add_row(f"{coverage.scope}:{coverage.key}", coverage.state, coverage.reason, ", ".join(coverage.manual))
-    Console(highlight=False).print(table, markup=False)

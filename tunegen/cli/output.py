@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from traceback import extract_tb
 from typing import Any
 
@@ -61,6 +61,16 @@ def write(lines: Iterable[str]) -> None:
     """Lines of text to stdout."""
     for line in lines:
         sys.stdout.write(line + "\n")
+
+
+def write_table(headings: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()) -> None:
+    """A table to stdout, with the columns in `right` on the right. No line is folded: names can be copied whole."""
+    lines = [tuple(headings), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    justify = [str.rjust if heading in right else str.ljust for heading in headings]
+    for line in lines:
+        cells = (just(cell, width) for just, cell, width in zip(justify, line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 def write_json(value: Any) -> None:

@@ -42,20 +42,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(found: Proposal) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("parameters of", "state", "why"):
-        table.add_column(heading, overflow="fold")
-    for state in ("covered", "calibratable", "manual"):
-        for row in getattr(found, state):
-            table.add_row(f"{row.scope}:{row.key}", state, row.reason)
-    console = Console(highlight=False)
-    console.print(table, markup=False)
+    states = ("covered", "calibratable", "manual")
+    rows = [(f"{row.scope}:{row.key}", state, row.reason) for state in states for row in getattr(found, state)]
+    output.write_table(("parameters of", "state", "why"), rows)
     if found.calibratable:
         command = f"tunegen propose {' '.join(found.scopes)} --apply"
-        console.print(f"to find what can be found on this box, run: {command}", markup=False)
+        output.write([f"to find what can be found on this box, run: {command}"])
 
 
 def _lines(applied: Calibration) -> list[str]:

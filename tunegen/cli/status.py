@@ -32,24 +32,18 @@ def run(options: argparse.Namespace) -> int:
 
 def print_table(rows: Sequence[Row], scopes: Sequence[Scope], command: str = "tunegen tune") -> None:
     """The status as a table, with a hint when something is not tuned: the command that tunes it."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
     if not rows:
-        console.print("no kernels: no scope is installed, or none declares a kernel")
+        output.write(["no kernels: no scope is installed, or none declares a kernel"])
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("kernel", "for", "runs", "source", "why"):
-        table.add_column(heading, overflow="fold")
+    lines = []
     for title, row in zip(titles([(row.scope, row.key) for row in rows]), rows, strict=True):
         for regime in row.regimes:
             name = title if regime is row.regimes[0] else ""
             why = regime.reason if regime.state == "missing" else f"{regime.state} {regime.reason}".strip()
             why = "; ".join(filter(None, (why, regime.provenance)))
-            table.add_row(name, regime.condition or "all", regime.emitted or "as below", regime.source, why)
-    console.print(table, markup=False)
+            lines.append((name, regime.condition or "all", regime.emitted or "as below", regime.source, why))
+    output.write_table(("kernel", "for", "runs", "source", "why"), lines)
     tuned = sum(row.tuned for row in rows)
-    console.print(f"{tuned} of {len(rows)} tuned for this box", markup=False)
+    output.write([f"{tuned} of {len(rows)} tuned for this box"])
     if untuned := [scope.name for scope in scopes if any(r.scope == scope.name and not r.tuned for r in rows)]:
-        console.print(f"to tune the rest, run: {command} {' '.join(untuned)}", markup=False)
+        output.write([f"to tune the rest, run: {command} {' '.join(untuned)}"])

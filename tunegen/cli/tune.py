@@ -30,6 +30,7 @@ from tunegen.public.scope import Scope
 from tunegen.public.sources import system_manifest, target_manifest
 from tunegen.public.status import load, summary, titles, tune_status
 
+VERSUS = ("vs untuned", "vs reference")
 USAGE, INTERRUPTED = 2, {130, 143}
 
 
@@ -234,22 +235,14 @@ def _progress(scope: str) -> Iterator[Callable[[Event], None]]:
 
 def _print_gains(reports: list[Report]) -> None:
     """Per kernel and regime, the speed-up over the untuned default and over the reference."""
-    from rich.console import Console
-    from rich.table import Table
-
     if not reports:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("tuned", "for", "winner", "vs untuned", "vs reference"):
-        table.add_column(heading, overflow="fold", justify="right" if heading.startswith("vs") else "left")
+    rows = []
     for title, report in zip(titles([(report.scope, report.key) for report in reports]), reports, strict=True):
         if report.problem:
-            table.add_row(title, "", report.problem, "", "")
+            rows.append((title, "", report.problem, "", ""))
         for regime in report.result.regimes if report.result is not None else ():
-            table.add_row(
-                title, regime.condition or "all", regime.winner, f"{regime.gain:.2f} x",
-                f"{regime.reference_gain:.2f} x",
-            )  # fmt: skip
-    console = Console(highlight=False)
-    console.print()
-    console.print(table, markup=False)
+            gains = (f"{regime.gain:.2f} x", f"{regime.reference_gain:.2f} x")
+            rows.append((title, regime.condition or "all", regime.winner, *gains))
+    output.write([""])
+    output.write_table(("tuned", "for", "winner", *VERSUS), rows, right=VERSUS)
