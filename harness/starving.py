@@ -1,4 +1,4 @@
-"""Whether a silent process hangs, or has no processor: beside a busy program, one of the lowest priority may wait long.
+"""Whether a silent process hangs, or has no processor: beside a busy program, one of low priority may wait long.
 
 Linux says in which state a process is and how much processor time it has had. Where nothing is said, silence is a hang.
 """

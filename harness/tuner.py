@@ -140,7 +140,7 @@ def _system_manifest(scope: Scope) -> Path:
 def _tune(chosen: Sequence[Target], options: argparse.Namespace, stop: Stop, started: float) -> int:
     seen = probe_quietest()
     if chosen and seen.verdict != "quiet":
-        log.warning("this box is %s: %s", seen.verdict, seen.reason)
+        log.warning("this box is %s: %s", "too noisy" if seen.verdict == "refused" else "noisy", seen.reason)
     if chosen and seen.verdict == "refused" and not options.noisy_ok:
         log.error("nothing is measured here: `tunegen doctor` says what to do; --noisy-ok measures all the same")
         return REFUSED

@@ -291,7 +291,7 @@ print(os.environ['TUNE_SHARE'], os.getpriority(0, 0), os.sched_getscheduler(0), 
 """
     body = f"tunegen.apply_policy(missing='live'{options})\nuntil(lambda: live._tuner); tell('go'); live.wait()"
     done = live(stage, tuner, body, **environment)
-    assert (stage.folder / "how").read_text() == f"{share} 19 {os.SCHED_IDLE}\n", done.stderr
+    assert (stage.folder / "how").read_text() == f"{share} 10 {os.SCHED_BATCH}\n", done.stderr
     assert f"with {100 * float(share):g} % of a core at most\n" in done.stderr
 
 

@@ -1,6 +1,6 @@
 """The background of the policy live: one thread of a process has kernel by kernel tuned, and swaps winners in.
 
-The tuner of each is a child process of the lowest priority. Where another process has the turn, and in forks, the
+The tuner of each is a child process of low priority. Where another process has the turn, and in forks, the
 thread takes over what others find.
 """
 

@@ -22,6 +22,10 @@ from tunegen.public.sources import target_manifest
 
 GRACE_S = 10.0
 """How long a tuner has to save what it found, after it was told to end."""
+NICE = 10
+"""Of a tuner beside a program that serves. Where all cores are busy it has a tenth of one: with less, as at 19 or in the
+class of idle work, such a program would never be tuned.
+"""
 LONGEST_LINE = 4096
 LONGEST_POLL_MS = (1 << 31) - 1
 REFUSED, INTERRUPTED = 3, (130, 143)
@@ -46,7 +50,7 @@ class Job(NamedTuple):
     """What a tuner does: the `keys` ("gemm[f32]") of a scope, in `timeout_s` seconds at most.
 
     `budget_s` is the time in which it is asked to be ready. With a `share` it works beside this program while that
-    serves: at the lowest priority, for this share of one core, and however noisy the box is.
+    serves: at a low priority, for this share of one core, and however noisy the box is.
     """
 
     scope: Scope
@@ -171,12 +175,13 @@ def _unfit(scope: Scope) -> str:
 
 
 def _lower(pid: int) -> None:
-    """Lets a process, and all that it will start, have what others leave. Where the system refuses, it has more."""
+    """Lets a process, and all that it will start, stand back. Where the system refuses, it stands as this program."""
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, 19)
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
     if sys.platform == "linux":
+        # who wakes up in this class takes the core from nobody
         with suppress(OSError):
-            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _await(process: subprocess.Popen[bytes], timeout_s: float) -> None:

@@ -85,7 +85,7 @@ def apply_policy(
     scope's tuner runs in a child process for `timeout_s` seconds at most (half an hour without), and winners are
     stamped in place. relaunch: the same, and then this process is started again, once; where it cannot be, it goes on.
     restart: the same, and then `SystemExit` with code 3. live: goes on at once, and a thread has kernel by kernel tuned
-    by a child process of the lowest priority, which uses `share` of one core at most (0.25 without; `TUNE_SHARE`
+    by a child process of low priority, which uses `share` of one core at most (0.25 without; `TUNE_SHARE`
     overrides it); winners are swapped in, and `tunegen.live` says how far it is. A tuner that fails or hangs never
     stops the program. Children, workers, tests and tuning programs do not tune, and in the modes tune and test no
     policy applies. Raises `ValueError` for an unknown policy, time or share, `KnobError` for a bad `TUNE_*` value,
