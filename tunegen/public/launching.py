@@ -23,8 +23,8 @@ from tunegen.public.sources import target_manifest
 GRACE_S = 10.0
 """How long a tuner has to save what it found, after it was told to end."""
 NICE = 10
-"""Of a tuner beside a program that serves. Where all cores are busy it has a tenth of one: with less, as at 19 or in the
-class of idle work, such a program would never be tuned.
+"""Of a tuner beside a program that serves. Where all cores are busy it has a tenth of one: with less, as at 19 or in
+the class of idle work, such a program would never be tuned.
 """
 LONGEST_LINE = 4096
 LONGEST_POLL_MS = (1 << 31) - 1
