@@ -28,13 +28,12 @@ import tunegen
 from tunegen import cases, knobs
 from tunegen.box import effective_threads
 from tunegen.cases import Sizes
-from tunegen.errors import TunegenError
 from tunegen.executor import Collector
 from tunegen.harness import race
 from tunegen.harness.crowd import oversubscription
 from tunegen.harness.problems import make_inputs, operands
 from tunegen.harness.scaling import Bench, Setting, forced, settled, two_threads
-from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show
+from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show_pairs
 from tunegen.kernels import exp, scope
 from tunegen.parallel import Serial
 from tunegen.public.kernel import KernelMethods
@@ -231,14 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    if options.rounds < race.FEWEST_PAIRS:
-        parser.error(f"--rounds is a whole number from {race.FEWEST_PAIRS} up")
-    try:
-        show(figures(options.parts or list(PARTS), options.rounds), as_json=options.json)
-    except TunegenError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return show_pairs(parser, options, figures(options.parts or list(PARTS), options.rounds))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,13 @@ import msgspec
 
 from tunegen.box import effective_threads, this_box
 from tunegen.cases import Sizes
-from tunegen.errors import TunegenError
 from tunegen.harness import race
 from tunegen.harness.calibrate import base_values
 from tunegen.harness.decisions import Values
 from tunegen.harness.forced import ForcedSession, call_path
 from tunegen.harness.measure import Runner, clock
 from tunegen.harness.problems import make_inputs, operands
-from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show
+from tunegen.harness.speed import CASE, Goal, Line, Missing, line, show_pairs
 from tunegen.kernels import add, exp, gemm
 from tunegen.public.kernel import KernelMethods
 from tunegen.public.setting import new_executor
@@ -166,14 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.kernels.split(",")
     if unknown := set(names) - set(KERNELS):
         parser.error(f"no kernel {', '.join(sorted(unknown))}; there are {', '.join(KERNELS)}")
-    if options.rounds < race.FEWEST_PAIRS:
-        parser.error(f"--rounds is a whole number from {race.FEWEST_PAIRS} up")
-    try:
-        show(figures(names, QUICK if options.quick else EXPONENTS, options.rounds), as_json=options.json)
-    except TunegenError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return show_pairs(parser, options, figures(names, QUICK if options.quick else EXPONENTS, options.rounds))
 
 
 if __name__ == "__main__":

@@ -296,5 +296,17 @@ def show(found: Iterator[Line | Missing], *, as_json: bool) -> None:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n")
 
 
+def show_pairs(parser: argparse.ArgumentParser, options: argparse.Namespace, found: Iterator[Line | Missing]) -> int:
+    """Prints the figures of a benchmark that races pairs, and returns its exit code. Too few `--rounds` end it."""
+    if options.rounds < race.FEWEST_PAIRS:
+        parser.error(f"--rounds is a whole number from {race.FEWEST_PAIRS} up")
+    try:
+        show(found, as_json=options.json)
+    except TunegenError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,6 +20,8 @@ from tests.test_calling_kit import (
     rows,
     rows_body,
     scratch_function,
+    soften,
+    soften_body,
 )
 from tunegen.calling.entry.ir import Writer
 from tunegen.calling.entry.module import entry_ir
@@ -180,19 +182,6 @@ def test_optional_operands() -> None:
     np.testing.assert_array_equal(made(x, mask=mask[:, ::-1]), x * mask[:, ::-1])
     with pytest.raises(ValueError, match=r"masked: operand mask: got shape \(2, 2\), so N = 2; allowed: N = 3"):
         made(x, np.zeros_like(x), mask[:, :2])
-
-
-def soften(x: In[floats, ...], out: Out[floats, ...], shift: In[floats, ...] | None = None) -> None:
-    out[...] = x if shift is None else x + shift
-
-
-def soften_body(w: Writer, t: ElementType) -> None:
-    absent = w.compare("eq", "%shift", "null", "ptr")
-    with w.countdown("%N") as i:
-        cell = w.cell("value", t.llvm, w.load(t.llvm, element(w, t, "x", i)))
-        with w.when(w.op("xor", absent, "true", "i1")):
-            w.update("fadd", cell, w.load(t.llvm, element(w, t, "shift", i)), t.llvm)
-        w.store(t.llvm, w.load(t.llvm, cell), element(w, t, "out", i))
 
 
 def test_optional_operands_of_any_rank_may_be_absent_and_broadcast() -> None:

@@ -138,3 +138,16 @@ def test_toy_kernels_run_natively() -> None:
         assert made(*operands, out) is out
         assert (out == x + operands[1]).all()
         assert made.slow_calls == 0
+
+
+def soften(x: In[floats, ...], out: Out[floats, ...], shift: In[floats, ...] | None = None) -> None:
+    out[...] = x if shift is None else x + shift
+
+
+def soften_body(w: Writer, t: ElementType) -> None:
+    absent = w.compare("eq", "%shift", "null", "ptr")
+    with w.countdown("%N") as i:
+        cell = w.cell("value", t.llvm, w.load(t.llvm, element(w, t, "x", i)))
+        with w.when(w.op("xor", absent, "true", "i1")):
+            w.update("fadd", cell, w.load(t.llvm, element(w, t, "shift", i)), t.llvm)
+        w.store(t.llvm, w.load(t.llvm, cell), element(w, t, "out", i))

@@ -18,6 +18,8 @@ from tests.test_calling_kit import (
     kernel,
     rows,
     rows_body,
+    soften,
+    soften_body,
     variant,
 )
 from tests.test_calling_layouts import Arena, arena, narrowed, shapes
@@ -25,7 +27,7 @@ from tests.test_calling_pool import ORDERS, FakePool, Order, Region, backwards, 
 from tunegen.calling.entry.ir import Writer
 from tunegen.calling.native import Callee
 from tunegen.parallel import split
-from tunegen.signature import ElementType, In, Out, f32, floats
+from tunegen.signature import ElementType, In, Out, f32
 
 PARAMETERS = {"least": 0, "grain": 0, "most": 0}
 ALWAYS = {"grain": "grain", "participants": "most"}
@@ -275,19 +277,6 @@ def test_operands_that_are_absent_or_broadcast_stay_where_they_are(over: tuple[s
         np.testing.assert_array_equal(made(x, mask=mask), x if mask is None else x * mask)
     assert made.slow_calls == 0
     assert len(pool.regions) == 5
-
-
-def soften(x: In[floats, ...], out: Out[floats, ...], shift: In[floats, ...] | None = None) -> None:
-    out[...] = x if shift is None else x + shift
-
-
-def soften_body(w: Writer, t: ElementType) -> None:
-    absent = w.compare("eq", "%shift", "null", "ptr")
-    with w.countdown("%N") as i:
-        cell = w.cell("value", t.llvm, w.load(t.llvm, element(w, t, "x", i)))
-        with w.when(w.op("xor", absent, "true", "i1")):
-            w.update("fadd", cell, w.load(t.llvm, element(w, t, "shift", i)), t.llvm)
-        w.store(t.llvm, w.load(t.llvm, cell), element(w, t, "out", i))
 
 
 def test_an_absent_operand_of_any_rank() -> None:

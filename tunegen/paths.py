@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tunegen import knobs
+
+T = TypeVar("T")
 
 NOWHERE = Path(os.devnull, "no-home-directory", "tunegen")
 """A folder that nothing is in and that cannot be made."""
@@ -102,3 +105,10 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
     if status.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
     return path.read_bytes()
+
+
+def read_record(path: Path, most_bytes: int, type_: type[T]) -> T | None:
+    """A JSON file of ours that whoever deletes or damages it loses nothing by; None when it cannot be read."""
+    with suppress(OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return msgspec.json.decode(read_plain(path, most_bytes), type=type_)
+    return None

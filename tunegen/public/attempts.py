@@ -59,9 +59,7 @@ def path_for(manifest: Path) -> Path:
 
 def read(path: Path) -> Attempts:
     """What was tried so far; nothing when the file cannot be read."""
-    with suppress(OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return msgspec.json.decode(paths.read_plain(path, MAX_BYTES), type=Attempts)
-    return {}
+    return paths.read_record(path, MAX_BYTES, Attempts) or {}
 
 
 def write(path: Path, changes: Mapping[str, Attempt | None]) -> None:

@@ -257,10 +257,8 @@ def _decoded(said: bytes) -> Iterator[Verdict]:
 
 def _read(path: Path) -> Verdicts:
     """What is remembered; nothing when the file cannot be read."""
-    with suppress(OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        found = msgspec.json.decode(paths.read_plain(path, MAX_BYTES), type=Verdicts)
-        return {name: reason[:LONGEST_REASON] for name, reason in found.items()}
-    return {}
+    found = paths.read_record(path, MAX_BYTES, Verdicts) or {}
+    return {name: reason[:LONGEST_REASON] for name, reason in found.items()}
 
 
 def _write(path: Path, verdicts: Mapping[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,10 +72,9 @@ def import_prior(
 def _read(file: Path) -> Offer:
     manifest = store.read(file)
     if manifest.status == "malformed":
-        with suppress(OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raw = msgspec.json.decode(paths.read_plain(file, document.MAX_BYTES), type=dict[str, Any])
-            if "tunegen_profile" in raw:
-                return Offer(file, *read_offer(raw, str(file)))
+        raw = paths.read_record(file, document.MAX_BYTES, dict[str, Any]) or {}
+        if "tunegen_profile" in raw:
+            return Offer(file, *read_offer(raw, str(file)))
     return Offer(file, manifest)
 
 
