@@ -44,7 +44,7 @@ class Stage:
         self.folder, self.libraries, self.cache = folder, folder / "libraries", cache
         self.log = folder / "tuner.log"
 
-    def library(self, body: str = WINS, kernels: str = TOY, **templates: str) -> str:
+    def make_library(self, body: str = WINS, kernels: str = TOY, **templates: str) -> str:
         header = HEADER.replace('"templates")', '"templates", tuner="tuner.py")')
         name = write_library(self.libraries, kernels, {f"{t}.ll.j2": text for t, text in templates.items()}, header)
         self.tuner(name, body)

@@ -43,12 +43,12 @@ class Applications:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder, self.libraries, self.cache = folder / "apps", folder / "libraries", str(cache)
-        self.library = write_library(self.libraries, BOTH)
+        self.name = write_library(self.libraries, BOTH)
 
     def program(self, name: str, declared: str = "", below: str = "") -> Path:
         path = self.folder / below / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(APPLICATION.replace("LIBRARY", self.library).replace("DECLARED", dedent(declared)))
+        path.write_text(APPLICATION.replace("LIBRARY", self.name).replace("DECLARED", dedent(declared)))
         return path
 
     def run(self, *command: object, cwd: Path | None = None, said: str = "", **environment: str) -> Ran:
@@ -122,7 +122,7 @@ def test_an_application_s_file_goes_before_the_user_s_entry_by_entry(application
     ran = applications.run(own, "toy=row1")
     assert ran.rows == (1, 3)
     assert [Path(ran.seen[name].path).parent for name in ("toy", "tea")] == [
-        applications.folder, Path(os.environ["TUNE_HOME"]) / applications.library,
+        applications.folder, Path(os.environ["TUNE_HOME"]) / applications.name,
     ]  # fmt: skip
     assert applications.run(plain).rows == (3, 3)
 
@@ -163,7 +163,7 @@ def test_a_module_of_the_application_may_declare_it_for_all_of_its_programs(appl
 def test_programs_that_import_one_library_share_the_box_s_winners_without_declaring_anything(tmp_path, objects):
     """Whatever tuned it: a program of the one, `tunegen tune`, or a tuner. They lie in folders of their own."""
     stage = Stage(tmp_path, objects)
-    name = stage.library()
+    name = stage.make_library()
     for folder in ("editor", "server"):
         (tmp_path / folder).mkdir()
     editor = stage.program(name, 'missing="auto"').rename(tmp_path / "editor" / "main.py")
@@ -181,7 +181,7 @@ DECLARED = 'tunegen.tune_manifest("app", "tuned")'
 @pytest.mark.parametrize("way", ["auto", "--tune"])
 def test_what_a_program_tunes_goes_into_its_file(tmp_path, objects, way):
     stage = Stage(tmp_path, objects)
-    name = stage.library()
+    name = stage.make_library()
     own = stage.program(name, f'missing="{"auto" if way == "auto" else "fallback"}"')
     own.write_text(own.read_text().replace("@tunegen.tune_policy", f"{DECLARED}\n@tunegen.tune_policy"))
     done = stage.run(own, *(["--", "--tune"] if way == "--tune" else []))
@@ -194,7 +194,7 @@ def test_what_a_program_tunes_goes_into_its_file(tmp_path, objects, way):
 
 def test_the_command_writes_into_the_file_of_an_application_that_declares_kernels_itself(tmp_path, objects):
     stage = Stage(tmp_path, objects)
-    name = stage.library()
+    name = stage.make_library()
     module = stage.libraries / name / "__init__.py"
     module.write_text(module.read_text() + f"\nimport tunegen\n{DECLARED}\n")
     done = stage.run("-m", "tunegen", "tune", name, "--json")
@@ -208,7 +208,7 @@ def test_the_command_writes_into_the_file_of_an_application_that_declares_kernel
 def test_the_command_writes_into_the_file_that_the_environment_names(tmp_path, objects):
     """So a library is tuned for one application from outside."""
     stage = Stage(tmp_path, objects)
-    name = stage.library()
+    name = stage.make_library()
     path = tmp_path / "tuned" / f"app-{this_box().file_name}"
     done = stage.run("-m", "tunegen", "tune", name, TUNE_MANIFEST=str(path))
     assert (done.returncode, path.exists()) == (0, True), done.stderr

@@ -65,7 +65,7 @@ def program(stage, name, body):
 
 def live(stage, tuner, body, kernels=TOY, *arguments, **environment):
     """Runs a program whose library has this tuner."""
-    return stage.run(program(stage, stage.library(tuner, kernels), body), *arguments, **environment)
+    return stage.run(program(stage, stage.make_library(tuner, kernels), body), *arguments, **environment)
 
 
 APPLY = "tunegen.apply_policy(missing='live')\n"
@@ -84,7 +84,7 @@ def test_a_program_starts_at_once_and_has_the_winner_without_a_new_start(stage):
 
 
 def test_a_program_that_is_tuned_imports_nothing_of_it(stage):
-    name = stage.library()
+    name = stage.make_library()
     text = f"import sys, tunegen, {name}\n{APPLY}print([m for m in sys.modules if m[-4:] in ('live', 'ound', 'atic')])"
     assert stage.run("-c", text, TUNE_POLICY="auto").stdout != "[]\n"
     assert stage.run("-c", text).stdout == "[]\n"
@@ -172,7 +172,7 @@ def test_off_where_no_policy_started_it():
 
 
 def test_applied_by_many_threads_it_tunes_once_and_what_is_imported_later_is_added(stage):
-    other = stage.library(FOUND)
+    other = stage.make_library(FOUND)
     body = f"""
 threads = [threading.Thread(target=tunegen.apply_policy, kwargs=dict(missing='live')) for _ in range(8)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
@@ -348,7 +348,7 @@ def test_a_program_without_stderr(stage, how):
 
 def test_a_kernel_whose_program_ended_each_time_lets_others_go_first(stage):
     """A program that is killed while it tunes has tried. Twenty of those, and the first kernel would be given up."""
-    name = stage.library(f"{ENDS}open('ready', 'w').close(); open('go').read()", BOTH)
+    name = stage.make_library(f"{ENDS}open('ready', 'w').close(); open('go').read()", BOTH)
     path = program(stage, name, APPLY + "hear('ready'); os.kill(os.getpid(), 9)")
     for _ in range(4):
         stage.run(path)
@@ -430,7 +430,7 @@ live.wait(); print(row(), live.status().state)
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_second_process_follows_the_first_and_takes_its_turn_when_that_is_gone(stage, gone):
     tuner = f"{ENDS}if not os.path.exists('again'):\n    open('ready', 'w').close(); open('go').read()\n{FOUND}"
-    path = program(stage, stage.library(tuner), APPLY + SECOND)
+    path = program(stage, stage.make_library(tuner), APPLY + SECOND)
     pipes = {**stage.pipes, "stdin": subprocess.PIPE}
     with subprocess.Popen([sys.executable, path], **stage.pipes) as one:
         (stage.folder / "ready").read_text()
@@ -473,7 +473,7 @@ live.wait(); os.wait(); print('parent', row())
 def last_try(stage):
     """A library whose kernel has one try left. Its tuner says when it has started."""
     tuner = f"if not os.path.exists('again'):\n    os.kill(os.getpid(), 9)\nopen('ready', 'w').close(); {WAITS}"
-    name = stage.library(tuner)
+    name = stage.make_library(tuner)
     path = program(stage, name, f"{APPLY}live.wait()")
     for _ in range(2):
         stage.run(path)

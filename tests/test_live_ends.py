@@ -46,7 +46,7 @@ def stage(tmp_path, tmp_path_factory):
 
 def ended(stage, end, *, group, deaf=""):
     """Runs a program to its end. Returns its exit code and what it said, when all of its tuner has ended, too."""
-    name = stage.library(TUNER.replace("{group}", str(group)).replace("{deaf}", deaf), TOY)
+    name = stage.make_library(TUNER.replace("{group}", str(group)).replace("{deaf}", deaf), TOY)
     path = stage.folder / "app.py"
     path.write_text(PROGRAM.format(name=name, end=end))
     with subprocess.Popen([sys.executable, path], **stage.pipes) as started, open(stage.folder / "alive") as alive:

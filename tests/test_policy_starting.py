@@ -26,7 +26,7 @@ RELAUNCH = 'missing="relaunch"'
 
 
 def test_relaunch_starts_again_once_and_finds_itself_tuned(stage):
-    program = stage.program(stage.library(), RELAUNCH)
+    program = stage.program(stage.make_library(), RELAUNCH)
     program.write_text(program.read_text().replace("import os, sys", "import os, sys; print('start', os.getpid())"))
     done = stage.run(program, "a b", "\n")
     one, two, row = done.stdout.splitlines()
@@ -36,7 +36,7 @@ def test_relaunch_starts_again_once_and_finds_itself_tuned(stage):
 
 
 def test_relaunch_becomes_auto_with_a_word(stage):
-    program = stage.program(stage.library(), RELAUNCH).read_text()
+    program = stage.program(stage.make_library(), RELAUNCH).read_text()
     done = stage.run("-", "x", input=program)
     assert (done.returncode, done.stdout) == (0, "row 3 ['x']\n")
     word = "not started again, but stamped in place: its program text came through standard input"
@@ -44,7 +44,7 @@ def test_relaunch_becomes_auto_with_a_word(stage):
 
 
 def test_relaunch_does_not_start_again_for_nothing(stage):
-    program = stage.program(stage.library("pass"), RELAUNCH)
+    program = stage.program(stage.make_library("pass"), RELAUNCH)
     done = stage.run(program)
     assert (done.returncode, done.stdout) == (0, "row 2 []\n")
     assert "starting again" not in done.stderr
@@ -53,7 +53,7 @@ def test_relaunch_does_not_start_again_for_nothing(stage):
 
 def test_what_stays_untuned_is_said_once_after_a_new_start(stage):
     """Two scopes, of which one cannot be tuned."""
-    one, two = stage.library(), stage.library("pass")
+    one, two = stage.make_library(), stage.make_library("pass")
     program = stage.program(one, RELAUNCH)
     program.write_text(f"import {two}\n{program.read_text()}")
     done = stage.run(program)
@@ -66,7 +66,7 @@ def test_what_stays_untuned_is_said_once_after_a_new_start(stage):
 
 def test_what_went_wrong_is_said_before_a_new_start(stage):
     """The new process knows what is not tuned, but not why."""
-    one, two = stage.library(), stage.library("sys.exit('no luck')")
+    one, two = stage.make_library(), stage.make_library("sys.exit('no luck')")
     program = stage.program(one, RELAUNCH)
     program.write_text(f"import {two}\n{program.read_text()}")
     said = stage.run(program).stderr.splitlines()
@@ -76,7 +76,7 @@ def test_what_went_wrong_is_said_before_a_new_start(stage):
 
 
 def test_restart_tunes_and_asks_for_a_new_start(stage):
-    program = stage.program(stage.library(), 'missing="restart"')
+    program = stage.program(stage.make_library(), 'missing="restart"')
     done = stage.run(program)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.endswith("this box is tuned now: start the program again\n")
@@ -87,7 +87,7 @@ def test_restart_tunes_and_asks_for_a_new_start(stage):
 
 
 def test_restart_runs_when_tuning_fails(stage):
-    done = stage.run(stage.program(stage.library("sys.exit(1)"), 'missing="restart"'))
+    done = stage.run(stage.program(stage.make_library("sys.exit(1)"), 'missing="restart"'))
     assert (done.returncode, done.stdout) == (0, "row 2 []\n")
     assert "its tuner failed with exit code 1: this is the tuner" in done.stderr
 
@@ -95,7 +95,7 @@ def test_restart_runs_when_tuning_fails(stage):
 def test_the_environment_names_the_policy_and_the_demand_is_narrowed(stage):
     both = GENERIC + GENERIC.replace("def toy", "def tea")
     wins = "\n".join(f"tunegen.tune_manifest_set('{{name}}:{kernel}', 'row3')" for kernel in ("toy", "tea"))
-    name = stage.library(wins, both, generic=TOY_TEMPLATE)
+    name = stage.make_library(wins, both, generic=TOY_TEMPLATE)
     done = stage.run(stage.program(name, 'kernels=["toy[f32]"]'), TUNE_POLICY="auto")
     assert (done.stdout, stage.starts) == ("row 3 []\n", ["--only toy[f32]"]), done.stderr
     done = stage.run(stage.program(name, ""), "--", "--tune=tea,toy[f64]", "x")
@@ -117,7 +117,7 @@ else:
 @pytest.mark.parametrize("host", ["script", "module", "console", "text", "pipe", "forking"])
 def test_a_request_tunes_in_every_host_whatever_the_policy(stage, host):
     """It is gone before anything parses the arguments, which keep their bytes."""
-    name = stage.library()
+    name = stage.make_library()
     program = stage.program(name, "")
     (stage.folder / "pkg").mkdir()
     (stage.folder / "pkg" / "__main__.py").write_text(PACKAGE)
@@ -153,7 +153,7 @@ def test_a_request_tunes_in_every_host_whatever_the_policy(stage, host):
     ],
 )
 def test_requests_that_tune_nothing(stage, flag, environment, code, said):
-    done = stage.run(stage.program(stage.library(), ""), "--", flag, "x", **environment)
+    done = stage.run(stage.program(stage.make_library(), ""), "--", flag, "x", **environment)
     assert (done.returncode, stage.starts) == (code, [])
     assert said in done.stderr
     assert done.stdout.endswith(" ['--', 'x']\n" if code == 0 else "")
@@ -161,16 +161,16 @@ def test_requests_that_tune_nothing(stage, flag, environment, code, said):
 
 def test_a_request_goes_into_the_manifest_that_is_named_and_keeps_a_policy_that_refuses(stage):
     named = stage.folder / "mine.tune.json"
-    done = stage.run(stage.program(stage.library(), 'missing="error"'), "--", "--tune", TUNE_MANIFEST=str(named))
+    done = stage.run(stage.program(stage.make_library(), 'missing="error"'), "--", "--tune", TUNE_MANIFEST=str(named))
     assert (done.returncode, done.stdout) == (0, "row 3 []\n"), done.stderr
     assert '"row3"' in named.read_text()
-    refused = stage.run(stage.program(stage.library("pass"), 'missing="error"'), "--", "--tune")
+    refused = stage.run(stage.program(stage.make_library("pass"), 'missing="error"'), "--", "--tune")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert "no winner was found for toy[f32]" in refused.stderr
 
 
 def test_the_manifest_of_an_application_gets_its_winners(stage):
-    name = stage.library()
+    name = stage.make_library()
     program = stage.program(name, 'missing="auto"')
     program.write_text(
         program.read_text().replace("import tunegen\n", "import tunegen\ntunegen.tune_manifest('mine')\n")
@@ -184,7 +184,7 @@ def test_two_programs_that_start_at_once_tune_once(stage):
     """The second waits for the first, however long that takes, and then finds the box tuned."""
     go = stage.folder / "go"
     os.mkfifo(go)
-    program = stage.program(stage.library(f"open({str(go)!r}).read()\n{WINS}"), 'missing="auto"')
+    program = stage.program(stage.make_library(f"open({str(go)!r}).read()\n{WINS}"), 'missing="auto"')
     with subprocess.Popen([sys.executable, program], **stage.pipes) as one:
         assert one.stderr is not None
         assert one.stderr.readline().startswith("tuning 1 kernel")
@@ -201,7 +201,7 @@ def test_a_signal_ends_the_tuner_and_then_the_program(stage, sent):
     ready = stage.folder / "ready"
     os.mkfifo(ready)
     body = f"import signal\nopen({str(ready)!r}, 'w').write(str(os.getpid()))\nsignal.pause()"
-    program = stage.program(stage.library(body), 'missing="auto"')
+    program = stage.program(stage.make_library(body), 'missing="auto"')
     with subprocess.Popen([sys.executable, program], **stage.pipes) as started:
         tuner = int(ready.read_text())
         started.send_signal(sent)

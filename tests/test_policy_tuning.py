@@ -18,7 +18,7 @@ def stage(tmp_path, tmp_path_factory):
 
 
 def test_auto_tunes_once_stamps_in_place_and_goes_on(stage):
-    name = stage.library()
+    name = stage.make_library()
     program = stage.program(name, 'missing="auto"')
     done = stage.run(program, "a", TUNE_LOG="info")
     assert (done.returncode, done.stdout) == (0, "row 3 ['a']\n"), done.stderr
@@ -39,7 +39,7 @@ def test_auto_tunes_once_stamps_in_place_and_goes_on(stage):
     ],
 )
 def test_a_tuner_that_finds_nothing_never_stops_the_program_and_is_not_started_for_ever(stage, body, reason, tries):
-    name = stage.library(body)
+    name = stage.make_library(body)
     program = stage.program(name, 'missing="auto"')
     for start in range(1, tries + 1):
         done = stage.run(program)
@@ -82,7 +82,7 @@ launching._await = over
 def test_a_tuner_that_hangs_is_ended_and_with_its_group_when_it_does_not_listen(stage, ignored):
     os.mkfifo(stage.folder / "ready")
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if ignored else ""
-    name = stage.library(HANGING.format(ignore=ignore, ignored=ignored))
+    name = stage.make_library(HANGING.format(ignore=ignore, ignored=ignored))
     program = stage.program(name, 'missing="auto", timeout_s=77')
     program.write_text(TIME_IS_OVER.format(ignored=ignored) + program.read_text())
     done = stage.run(program)
@@ -98,7 +98,7 @@ def test_a_tuner_that_hangs_is_ended_and_with_its_group_when_it_does_not_listen(
 
 @pytest.mark.parametrize("what", ["script", "interpreter", "compiler", "home"])
 def test_what_is_absent_never_stops_the_program(stage, what):
-    name = stage.library()
+    name = stage.make_library()
     program = stage.program(name, 'missing="auto"')
     change = {
         "script": f"import {name}, os; os.unlink({name}.scope.tuner)",
@@ -117,7 +117,7 @@ def test_what_is_absent_never_stops_the_program(stage, what):
 
 
 def test_a_kernel_of_a_script_cannot_be_tuned_and_that_is_said(stage):
-    name = stage.library()
+    name = stage.make_library()
     body = HEADER.replace("__name__", "'inscript'").replace('"templates"', f"'libraries/{name}/templates'") + TOY
     program = stage.folder / "own.py"
     program.write_text(f"{body}\nimport tunegen\ntunegen.apply_policy(missing='auto')\nprint('on')")
@@ -141,7 +141,7 @@ def test_a_kernel_of_a_script_cannot_be_tuned_and_that_is_said(stage):
     ],
 )
 def test_where_nothing_is_tuned_automatically(stage, policy, environment, row, note):
-    done = stage.run(stage.program(stage.library(), f'missing="{policy}"'), **environment)
+    done = stage.run(stage.program(stage.make_library(), f'missing="{policy}"'), **environment)
     assert (done.returncode, done.stdout, stage.starts) == (0, f"row {row} []\n", []), done.stderr
     if note is None:
         assert done.stderr == ""
@@ -152,7 +152,7 @@ def test_where_nothing_is_tuned_automatically(stage, policy, environment, row, n
 
 @pytest.mark.parametrize("environment", [{"TUNE_PARENT": "1"}, {"PYTEST_CURRENT_TEST": "x"}, {"TUNE_MANIFEST": ""}])
 def test_where_all_is_tuned_no_word_says_who_does_not_tune(stage, environment):
-    program = stage.program(stage.library(), 'missing="auto"')
+    program = stage.program(stage.make_library(), 'missing="auto"')
     assert stage.run(program).stdout == "row 3 []\n"
     (manifest,) = stage.folder.glob("home/*/*.tune.json")
     done = stage.run(program, **{name: value or str(manifest) for name, value in environment.items()})
@@ -161,7 +161,7 @@ def test_where_all_is_tuned_no_word_says_who_does_not_tune(stage, environment):
 
 def test_what_a_tuned_program_starts_and_what_a_tuner_starts_do_not_tune(stage):
     """Neither does a tuner whose library is so bold as to apply a policy when it is imported."""
-    name = stage.library(WINS + "\nimport subprocess; subprocess.run([sys.executable, 'app.py'], check=True)")
+    name = stage.make_library(WINS + "\nimport subprocess; subprocess.run([sys.executable, 'app.py'], check=True)")
     with (stage.libraries / name / "__init__.py").open("a") as library:
         library.write("\nimport tunegen\ntunegen.apply_policy(missing='auto')\n")
     program = stage.program(name, "")
@@ -199,7 +199,7 @@ HARNESS = "from tunegen.harness.tuner import main\nmain('{name}', [*sys.argv[1:]
 
 def test_a_real_tune_at_the_start_of_a_program(stage):
     """One row of the kernel is right, and so the winner."""
-    name = stage.library(HARNESS, REAL)
+    name = stage.make_library(HARNESS, REAL)
     done = stage.run(stage.program(name, 'missing="auto"'), TUNE_LOG="info")
     assert (done.returncode, done.stdout) == (0, "row 3 []\n"), done.stderr
     assert "NOT TUNED" not in done.stderr

@@ -491,7 +491,7 @@ def test_the_first_start_gates_and_says_so_and_the_next_one_does_not(home, child
 
 def test_a_policy_that_tunes_tunes_it_anew(tmp_path):
     stage = Stage(tmp_path, tmp_path / "cache")
-    name = stage.library(kernels=TOYS.replace("{log!r}", repr(str(tmp_path / "imports.log"))), toy=TEMPLATE)
+    name = stage.make_library(kernels=TOYS.replace("{log!r}", repr(str(tmp_path / "imports.log"))), toy=TEMPLATE)
     stage.run("-c", WRITE.format(name=name))
     age(sources.target_manifest(name, this_box()))
     done = stage.run(stage.program(name, "missing='auto', kernels=['toy']"))

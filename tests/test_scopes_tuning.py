@@ -27,7 +27,7 @@ class Both(Stage):
     """A stage with two libraries, whose tuners say who they are when they start."""
 
     def libraries_with(self, first: str = WINS, second: str = WINS) -> None:
-        self.one, self.two = self.library(first), self.library(second)
+        self.one, self.two = self.make_library(first), self.make_library(second)
 
     def tuner(self, name: str, body: str) -> None:
         super().tuner(name, f"open({str(self.folder / 'names.log')!r}, 'a').write('{name} ')\n{body}")

@@ -43,7 +43,7 @@ def system_file(site, name):
 
 
 def test_winners_go_below_the_site_s_data_folder_where_everybody_can_read_them(stage, site):
-    name = stage.library()
+    name = stage.make_library()
     done = subprocess.run(
         [sys.executable, "-m", "tunegen", "tune", name, "--system", "--json"], cwd=stage.folder, env=stage.environment,
         capture_output=True, text=True, timeout=120, umask=0o077,
@@ -86,7 +86,7 @@ def test_the_standard_tuner_judges_by_the_system_s_manifest_alone_and_keeps_all_
 
 
 def test_a_library_that_names_a_file_of_its_own_is_tuned_for_all_all_the_same(stage, site):
-    name = stage.library()
+    name = stage.make_library()
     module = stage.libraries / name / "__init__.py"
     module.write_text(module.read_text() + "\nimport tunegen\ntunegen.tune_manifest('own')\n")
     done = stage.run("-m", "tunegen", "tune", name, "--system", "--diff", "--json")
@@ -112,7 +112,7 @@ def no_rights(site):
 
 @pytest.mark.parametrize("obstacle", [a_file_in_the_way, no_rights])
 def test_who_may_not_write_there_is_told_before_anything_is_measured(stage, site, obstacle):
-    name, reason = stage.library(), obstacle(site)
+    name, reason = stage.make_library(), obstacle(site)
     done = stage.run("-m", "tunegen", "tune", name, "--system")
     assert (done.returncode, done.stdout, stage.starts) == (1, "", [])
     path = system_file(site, name)
@@ -123,7 +123,7 @@ def test_who_may_not_write_there_is_told_before_anything_is_measured(stage, site
 
 
 def test_a_file_of_a_newer_format_is_left_alone_and_said_before_anything_is_measured(stage, site):
-    name = stage.library()
+    name = stage.make_library()
     path = system_file(site, name)
     path.parent.mkdir(parents=True)
     path.write_text('{"tunegen": 2}')
@@ -160,7 +160,7 @@ NO_HOME = {"TUNE_HOME": "", "TUNE_CACHE": "", "XDG_DATA_HOME": "", "XDG_CACHE_HO
 
 def image(stage, site):
     """A library of three kernels that was tuned into the system's manifest, and a program."""
-    name = stage.library("for k in ('toy', 'tea', 'tee'): assert tunegen.tune_manifest_set(k, 'row3')", KERNELS)
+    name = stage.make_library("for k in ('toy', 'tea', 'tee'): assert tunegen.tune_manifest_set(k, 'row3')", KERNELS)
     assert stage.run(stage.libraries / name / "tuner.py", TUNE_MANIFEST=str(system_file(site, name))).stderr == ""
     program = stage.folder / "three.py"
     program.write_text(THREE.replace("LIBRARY", name))
@@ -212,7 +212,7 @@ def test_a_user_without_a_home_runs_tuned_and_finds_nothing_in_the_working_direc
 
 
 def test_a_policy_has_nothing_to_do_on_a_read_only_host_that_an_image_tuned(stage, site):
-    name = stage.library()
+    name = stage.make_library()
     assert stage.run("-m", "tunegen", "tune", name, "--system").returncode == 0
     (stage.folder / "nobody").write_text("")
     nowhere = {"HOME": str(stage.folder / "nobody"), "TUNE_HOME": str(stage.folder / "nobody")}
@@ -313,7 +313,7 @@ def test_a_hostile_manifest_of_the_system_is_data(library, site):
 
 def test_a_hand_written_tuner_that_knows_no_option_writes_for_all_users_too(stage, site):
     """It is told by its environment."""
-    name = stage.library("sys.argv.clear(); assert tunegen.tune_manifest_set('toy', 'row1')")
+    name = stage.make_library("sys.argv.clear(); assert tunegen.tune_manifest_set('toy', 'row1')")
     assert stage.run("-m", "tunegen", "tune", name, "--system").returncode == 0
     assert '"row1"' in system_file(site, name).read_text()
 
